@@ -1,0 +1,102 @@
+"""Contracts as bytes and as files: canonical JSON, digest, atomic save."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from featurecontract.contract._contract import CONTRACT_FILE, Contract
+from featurecontract.contract._decode import contract_from_dict, contract_to_dict
+from featurecontract.contract.strict_json import parse_json, read_json
+from featurecontract.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["atomic_write", "canonical_json", "digest", "dumps", "load", "loads", "save"]
+
+# The largest real probe of token ids is far below this; a contract is a page of text.
+MAX_CONTRACT_BYTES = 16 * 2**20
+
+
+def canonical_json(value: Any) -> bytes:
+    """Return the one spelling of a JSON value: sorted keys, two spaces, UTF-8, no NaN, one newline at the end."""
+    text = json.dumps(value, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return text.encode() + b"\n"
+
+
+def dumps(contract: Contract) -> bytes:
+    """Return the canonical bytes of a contract; ``loads`` is the inverse."""
+    return canonical_json(contract_to_dict(contract))
+
+
+def digest(contract: Contract) -> str:
+    """Return the sha256 of the canonical bytes, the contract's identity."""
+    return hashlib.sha256(dumps(contract)).hexdigest()
+
+
+def loads(data: bytes, *, source: str = CONTRACT_FILE) -> Contract:
+    """Read a contract from bytes; raises InputError with every problem."""
+    return contract_from_dict(parse_json(data, source=source, slug="contract-invalid"), source=source)
+
+
+def contract_path(path: str | os.PathLike[str]) -> Path:
+    """Return the contract's file for a checkpoint directory or for the file itself."""
+    found = Path(path)
+    return found / CONTRACT_FILE if found.is_dir() else found
+
+
+def load(path: str | os.PathLike[str]) -> Contract:
+    """Read the contract of a checkpoint directory, or a contract file.
+
+    Raises InputError: ``contract-missing`` when there is none, ``contract-invalid`` or ``contract-version``.
+    """
+    found = contract_path(path)
+    if not found.exists():
+        raise InputError.single(
+            str(found),
+            "there is no feature contract here",
+            next_step="write one with `featurecontract init CKPT --target T`, or from the training run",
+            slug="contract-missing",
+        )
+    value = read_json(found, max_bytes=MAX_CONTRACT_BYTES, slug="contract-invalid")
+    return contract_from_dict(value, source=str(found))
+
+
+def save(contract: Contract, path: str | os.PathLike[str]) -> Path:
+    """Write a contract beside its checkpoint, all or nothing, and return its path."""
+    # Writing what cannot be read back would turn a mistake of the caller into somebody else's riddle.
+    contract_from_dict(contract_to_dict(contract), source="the contract to save")
+    found = contract_path(path)
+    with atomic_write(found) as stream:
+        stream.write(dumps(contract))
+    return found
+
+
+@contextlib.contextmanager
+def atomic_write(path: Path) -> Iterator[Any]:
+    """Open a stream whose bytes become ``path`` only when all of them are on disk."""
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    part = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        part.chmod(0o666 & ~_umask())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _umask() -> int:
+    current = os.umask(0)
+    os.umask(current)
+    return current

@@ -1,0 +1,24 @@
+"""Findings: the rules, the one diff, the verdict and the report that every output renders."""
+
+from featurecontract.findings._catalogue import Rule, catalogue, rule_for
+from featurecontract.findings._diff import diff, feature_values
+from featurecontract.findings._finding import Finding, Severity, finding
+from featurecontract.findings._report import REPORT_VERSION, Predicted, Report
+from featurecontract.findings._verdict import EXIT_STATUS, Verdict, verdict_of
+
+__all__ = [
+    "EXIT_STATUS",
+    "REPORT_VERSION",
+    "Finding",
+    "Predicted",
+    "Report",
+    "Rule",
+    "Severity",
+    "Verdict",
+    "catalogue",
+    "diff",
+    "feature_values",
+    "finding",
+    "rule_for",
+    "verdict_of",
+]
