@@ -41,6 +41,9 @@ _NOT_STRUCTURE = bytes(set(range(256)) - set(b'[]{},"'))
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 # Not one regular expression for a whole string: this one cannot backtrack.
 _TOKEN = re.compile(r'[ \t\n\r]*(?:(?P<mark>[{}\[\],:])|(?P<quote>")|(?P<word>[^\s{}\[\],:"]+))')
+# What the scanner takes for one, whatever follows it.
+_CONSTANT = re.compile(r"NaN|-?Infinity")
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _JUST_THE_BYTES = "save the file as UTF-8 without a byte order mark"
 
 
@@ -109,19 +112,18 @@ def read_all(stream: BinaryIO, *, source: str, max_bytes: int = MAX_BYTES, slug:
     Raises:
         InputError: the file is too large, cannot be read, or grew while it was read.
     """
-    size = os.fstat(stream.fileno()).st_size
-    chunks = []
+    size, data = os.fstat(stream.fileno()).st_size, bytearray()
     try:
-        while size <= max_bytes and (chunk := stream.read(max_bytes + 1 - sum(map(len, chunks)))):
-            chunks.append(chunk)
-            size = max(size, sum(map(len, chunks)))
+        while size <= max_bytes and (chunk := stream.read(max_bytes + 1 - len(data))):
+            data += chunk
+            size = max(size, len(data))
     except OSError as error:
         message = f"cannot be read ({error.strerror})"
         raise InputError.single(source, message, next_step="check the disk and the permissions", slug=slug) from None
     if size > max_bytes:
         message = f"has {size} bytes, more than the limit of {max_bytes}"
         raise InputError.single(source, message, next_step="name the right file, or make it smaller", slug=slug)
-    return b"".join(chunks)
+    return bytes(data)
 
 
 def parse_json(
@@ -151,7 +153,6 @@ class _PlacedError(ValueError):
 def _parse(data: bytes, max_depth: int, max_values: int) -> object:
     text = _decode(data)
     _check_structure(data, text, max_depth, max_values)
-    suspect = b"\\ud" in data or b"\\uD" in data
     try:
         document: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -161,8 +162,9 @@ def _parse(data: bytes, max_depth: int, max_values: int) -> object:
         step = "the file is cut off; copy it again" if ended else "correct the file at this place"
         raise _PlacedError(what, place=place, step=step) from None
     except _RefusedError:
-        suspect = True
-    if suspect:
+        _locate(text)
+        raise _PlacedError("holds a value that is refused", step="correct the file") from None
+    if b"\\ud" in data or b"\\uD" in data:
         _locate(text)
     return document
 
@@ -209,18 +211,21 @@ def _deep_place(text: str, max_depth: int) -> str:
     while match := _TOKEN.match(text, position):
         position = match.end()
         if match["quote"]:
-            position = _string_end(text, position)
+            try:
+                position = _string_at(text, position - 1)[1]
+            except json.JSONDecodeError:
+                break
         depth += _STEP.get(ord(match["mark"]), 0) if match["mark"] else 0
         if depth > max_depth:
             return _line_column(text, position - 1)
     return ""
 
 
-def _string_end(text: str, start: int) -> int:
-    try:
-        return json.decoder.scanstring(text, start)[1]
-    except json.JSONDecodeError:
-        return len(text)
+def _string_at(text: str, start: int) -> tuple[str, int]:
+    """Return the string whose opening quote stands at ``start``, and where it ends."""
+    value: object
+    value, end = _DECODER.raw_decode(text, start)
+    return str(value), end
 
 
 def _line_column(text: str, position: int) -> str:
@@ -266,7 +271,7 @@ def _locate(text: str) -> None:
     while match := _TOKEN.match(text, position):
         start, position = match.start(match.lastgroup or 0), match.end()
         if match["quote"]:
-            value, position = json.decoder.scanstring(text, position)
+            value, position = _string_at(text, start)
             _check_string(text, start, value, keys[-1] if expect_key else None)
             expect_key = False
         elif match["word"]:
@@ -305,18 +310,19 @@ class _Place:
 
 
 def _check_word(text: str, start: int, word: str) -> None:
-    if word in ("NaN", "Infinity", "-Infinity"):
-        message, step = f"{word} is not JSON", "write a finite number or null"
-    elif word[-1] not in "0123456789":
+    if match := _CONSTANT.match(word):
+        message, step = f"{match[0]} is not JSON", "write a finite number or null"
+    elif (match := _NUMBER.match(word)) is None:
         return
     else:
+        number = match[0]
         try:
-            if word.lstrip("-").isdigit():
-                _integer(word)
+            if match[1] is None and match[2] is None:
+                _integer(number)
             else:
-                _real(word)
+                _real(number)
         except _RefusedError:
-            shown = word if len(word) <= 24 else word[:21] + "..."  # noqa: PLR2004 - keeps the line short
+            shown = number if len(number) <= 24 else number[:21] + "..."  # noqa: PLR2004 - keeps the line short
             message, step = f"the number {shown} does not fit in 64 bits", "write a smaller number"
         else:
             return

@@ -1,0 +1,148 @@
+"""Checkpoints saved with ``torch.save``: the only module here that needs torch, imported when it is used.
+
+Weights-only, memory-mapped, and refused before torch sees them when the archive is compressed or its pickle is huge.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import warnings
+import zipfile
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
+
+from featurecontract.checkpoint._paths import entry_path, open_entry, quoted, shown_path
+from featurecontract.checkpoint._safetensors import TensorFacts
+from featurecontract.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import torch
+
+__all__ = ["has_torch", "read_pickle", "tensor_bytes"]
+
+_MAX_PICKLE_BYTES = 32 * 1024 * 1024
+_CHUNK_ELEMENTS = 1024 * 1024
+_DTYPES = {
+    "bool": "BOOL",
+    "uint8": "U8",
+    "int8": "I8",
+    "int16": "I16",
+    "uint16": "U16",
+    "int32": "I32",
+    "uint32": "U32",
+    "int64": "I64",
+    "uint64": "U64",
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "complex64": "C64",
+    "float8_e4m3fn": "F8_E4M3",
+    "float8_e5m2": "F8_E5M2",
+    "float8_e8m0fnu": "F8_E8M0",
+    "float8_e4m3fnuz": "F8_E4M3FNUZ",
+    "float8_e5m2fnuz": "F8_E5M2FNUZ",
+}
+_SAVE_AGAIN = "save it again as safetensors, from a machine where you trust it"
+
+
+def has_torch() -> bool:
+    """Tell whether torch can be imported; imports it."""
+    try:
+        import torch  # noqa: F401 - only whether it is there; nobody who reads safetensors needs it
+    except (ImportError, OSError):  # OSError: a library of its own that it cannot load
+        return False
+    return True
+
+
+def read_pickle(directory: Path, file: str, *, follow_links: bool) -> dict[str, TensorFacts]:
+    """List the tensors of a ``torch.save`` state dict; their byte ranges are 0, 0.
+
+    Raises:
+        InputError: the file is no such archive, or its pickle needs more than tensors.
+    """
+    state = _load(directory, file, follow_links=follow_links)
+    facts = {}
+    for name, tensor in state.items():
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        shape = tuple(tensor.shape)
+        facts[name] = TensorFacts(name=name, dtype=_DTYPES.get(dtype, dtype), shape=shape, file=file, begin=0, end=0)
+    return facts
+
+
+def tensor_bytes(directory: Path, facts: TensorFacts, *, follow_links: bool) -> Iterator[bytes]:
+    """Yield the elements of one tensor in row-major order, as in a safetensors file.
+
+    Raises:
+        InputError: as ``read_pickle``; or the tensor is not in the file any more.
+    """
+    state = _load(directory, facts.file, follow_links=follow_links)
+    tensor = state.get(facts.name)
+    if tensor is None or str(tensor.layout) != "torch.strided":
+        source = shown_path(directory / facts.file)
+        raise InputError.single(source, "has no such dense tensor", place=quoted(facts.name), next_step=_SAVE_AGAIN)
+    flat = tensor.detach().reshape(-1)
+    for start in range(0, flat.numel(), _CHUNK_ELEMENTS):
+        chunk = flat[start : start + _CHUNK_ELEMENTS].contiguous()
+        yield ctypes.string_at(chunk.data_ptr(), chunk.numel() * chunk.element_size())
+
+
+def _load(directory: Path, file: str, *, follow_links: bool) -> dict[str, torch.Tensor]:
+    source = shown_path(directory / file)
+    with open_entry(directory, file, follow_links=follow_links) as stream:
+        _check_archive(stream, source)
+    real = entry_path(directory, file, follow_links=follow_links)
+    import torch  # nobody who reads safetensors needs it
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state = torch.load(real, map_location="cpu", mmap=True, weights_only=True)
+    except Exception as error:  # noqa: BLE001 - an unpickler fails in any way that its input likes
+        reason = quoted(" ".join(str(error).split()))
+        message = f"cannot be loaded weights-only ({type(error).__name__}: {reason})"
+        raise InputError.single(source, message, next_step=_SAVE_AGAIN) from None
+    if not isinstance(state, dict):
+        raise InputError.single(source, "does not hold a state dict", next_step=_SAVE_AGAIN)
+    tensors = {name: value for name, value in state.items() if isinstance(name, str) and torch.is_tensor(value)}
+    if not tensors:
+        raise InputError.single(source, "holds no named tensors", next_step=_SAVE_AGAIN)
+    return tensors
+
+
+def _check_archive(stream: BinaryIO, source: str) -> None:
+    try:
+        with zipfile.ZipFile(cast("IO[bytes]", _Bounded(stream))) as archive:
+            entries = archive.infolist()
+    except Exception:  # noqa: BLE001 - zipfile documents one error and raises half a dozen
+        message = "is not a zip archive as torch.save writes it since 1.6"
+        raise InputError.single(source, message, next_step=_SAVE_AGAIN) from None
+    for entry in entries:
+        if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
+            message = f"is compressed ({quoted(entry.filename)}), which torch.save never does"
+            raise InputError.single(source, message, next_step=_SAVE_AGAIN)
+        if "/data/" not in entry.filename and entry.file_size > _MAX_PICKLE_BYTES:
+            message = f"holds {quoted(entry.filename)} of {entry.file_size} bytes, more than {_MAX_PICKLE_BYTES}"
+            raise InputError.single(source, message, next_step=_SAVE_AGAIN)
+
+
+class _Bounded(io.RawIOBase):
+    """A file for ``zipfile``, which reads a directory of whatever size the archive claims."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._stream.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def seekable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return self._stream.read(min(size, _MAX_PICKLE_BYTES) if size >= 0 else _MAX_PICKLE_BYTES)
