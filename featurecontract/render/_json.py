@@ -1,0 +1,117 @@
+"""JSON: one object with the public keys; `report_schema` describes it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from featurecontract.findings import REPORT_VERSION
+from featurecontract.render._clean import json_value
+from featurecontract.render._view import ordered
+
+if TYPE_CHECKING:
+    from featurecontract.contract import Wiring
+    from featurecontract.findings import Finding, Predicted, Report
+
+__all__ = ["finding_object", "render", "report_object"]
+
+
+def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
+    """Return the report as one JSON object, ASCII only, so that no terminal obeys what a file said."""
+    del color
+    return json.dumps(report_object(report, kind=kind), indent=2, allow_nan=False) + "\n"
+
+
+def report_object(report: Report, *, kind: str = "check") -> dict[str, Any]:
+    """Return the object that is printed; a prediction has no verdict, and was produced: exit status 0."""
+    out: dict[str, Any] = {"report_version": REPORT_VERSION}
+    if kind == "predict":
+        out["exit_status"] = 0
+    else:
+        out |= {"verdict": report.verdict, "exit_status": report.exit_status}
+    if report.contract_path is not None:
+        out["contract"] = {"path": report.contract_path, "sha256": report.contract_sha256}
+    if report.declared is not None:
+        out["declared"] = wiring_object(report.declared)
+    if report.predicted:
+        out["predicted"] = {item.runtime: _predicted_object(item) for item in report.predicted}
+    # The lists of slots and findings are complete; what hangs from them is bounded one by one.
+    return {key: _bounded(value) for key, value in out.items()} | {
+        "findings": [finding_object(item) for item in ordered(report)]
+    }
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(json_value(key)): _bounded(item) for key, item in value.items()}
+    return [_bounded(item) for item in value] if isinstance(value, list) else json_value(value)
+
+
+def wiring_object(wiring: Wiring) -> dict[str, Any]:
+    """Return a wiring; ``columns`` are ``[start, stop]`` in the projection's input, or null."""
+    start: int | None = 0
+    features: list[dict[str, Any]] = []
+    for item in wiring.features:
+        stop = None if start is None or item.dim is None else start + item.dim
+        features.append(
+            {
+                "slot": item.slot,
+                "boundary": item.boundary,
+                "state": item.state,
+                "source": item.source,
+                "dim": item.dim,
+                "columns": None if stop is None else [start, stop],
+                "row_offset": item.row_offset,
+                "scale": item.scale,
+                "reduction": item.reduction,
+                "streams": item.streams,
+                "name": str(item),
+            }
+        )
+        start = stop
+    return {
+        "features": features,
+        "width": wiring.width,
+        "pre_norm": wiring.pre_norm,
+        "recurrent_state": wiring.recurrent_state,
+        "norm_before_residual": wiring.norm_before_residual,
+        "bias": wiring.bias,
+    }
+
+
+def _predicted_object(item: Predicted) -> dict[str, Any]:
+    out: dict[str, Any] = {} if item.wiring is None else wiring_object(item.wiring)
+    optional = {
+        "alternatives": {name: wiring_object(wiring) for name, wiring in item.alternatives.items()},
+        "key": item.key,
+        "ids": None if item.ids is None else list(item.ids),
+        "shift": item.shift,
+        "steps": list(item.steps),
+        "crash": item.crash,
+        "crash_message": item.crash_message,
+        "reason": item.reason,
+        "sources": list(item.sources),
+    }
+    # An empty list of ids and a shift of 0 are statements; an empty text is not.
+    return out | {key: value for key, value in optional.items() if value or value == 0 or (key, value) == ("ids", [])}
+
+
+def finding_object(item: Finding) -> dict[str, Any]:
+    """Return a finding; every key is always there."""
+    return {
+        "rule": item.rule,
+        "slug": item.slug,
+        "severity": item.severity,
+        "runtime": json_value(item.runtime),
+        "slots": list(item.slots),
+        "columns": [list(span) for span in item.columns],
+        "rows": None if item.rows is None else [list(span) for span in item.rows],
+        "expected": json_value(item.expected),
+        "actual": json_value(item.actual),
+        "details": json_value(dict(item.details)),
+        "message": json_value(item.message),
+        "cause": json_value(item.cause),
+        "next_step": json_value(item.next_step),
+        "source": json_value(item.source),
+        "unchecked": item.unchecked,
+    }

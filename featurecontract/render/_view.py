@@ -1,0 +1,219 @@
+"""What every format for people shows, in the order in which it is shown; the formats only lay it out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from featurecontract.contract import spell
+from featurecontract.findings import verdict_of
+from featurecontract.render._clean import capped, clean, clean_block
+from featurecontract.render._values import (
+    MAX_SLOTS,
+    details_text,
+    dims_text,
+    place_text,
+    ranges_text,
+    value_text,
+    wiring_text,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from featurecontract.contract import Wiring
+    from featurecontract.findings import Finding, Predicted, Report
+
+__all__ = [
+    "Entry",
+    "Summary",
+    "entries",
+    "heading",
+    "is_failing",
+    "legend",
+    "level",
+    "ordered",
+    "predicted_text",
+    "slot_rows",
+    "subject",
+    "summary",
+]
+
+MAX_ALTERNATIVES = 8
+MAX_LEGEND = 16
+LEVELS = ("error", "could not check", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A finding as labelled lines; a line may hold line breaks (a next step to paste)."""
+
+    level: str
+    heading: str
+    lines: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The verdict and counts that add up to the number of findings."""
+
+    verdict: str
+    exit_status: int
+    counts: tuple[tuple[str, int], ...]
+    compared: int
+    strict: bool
+
+    def __str__(self) -> str:
+        """Return the verdict line."""
+        total = sum(count for _, count in self.counts)
+        listed = ", ".join(_counted(count, word) for word, count in self.counts)
+        strict = "; --strict counts warnings as errors" if self.strict else ""
+        return (
+            f"{self.verdict}, exit status {self.exit_status}: {_counted(total, 'finding')} ({listed}); "
+            f"{_counted(self.compared, 'statement')} compared{strict}"
+        )
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 or word == "could not check" else f"{count} {word}s"
+
+
+def level(item: Finding) -> str:
+    """Return the word in front of a finding: its severity, or ``could not check``."""
+    return "could not check" if item.unchecked else item.severity
+
+
+def is_failing(item: Finding, report: Report) -> bool:
+    """Whether this finding alone would fail the report."""
+    return verdict_of((item,), compared=1, strict=report.strict) == "fail"
+
+
+def ordered(report: Report) -> list[Finding]:
+    """Return the findings, the gravest first, else in the order in which they were found."""
+    return sorted(report.findings, key=lambda item: LEVELS.index(level(item)))
+
+
+def summary(report: Report) -> Summary:
+    """Count the findings by level."""
+    found = Counter(level(item) for item in report.findings)
+    return Summary(
+        verdict=report.verdict,
+        exit_status=report.exit_status,
+        counts=tuple((name, found[name]) for name in LEVELS),
+        compared=report.compared,
+        strict=report.strict,
+    )
+
+
+def heading(item: Finding) -> str:
+    """Return ``FC304 embedding-missing: The embedding is not fed``."""
+    return f"{item.rule} {item.slug}: {item.title}"
+
+
+def entries(report: Report) -> Iterator[Entry]:
+    """Yield the findings in order, each with its lines in the order: place, contract, actual, cause, next step."""
+    static = {item.runtime for item in report.predicted}
+    for item in ordered(report):
+        yield Entry(level(item), heading(item), tuple(_lines(item, static)))
+
+
+def _lines(item: Finding, static: set[str]) -> Iterator[tuple[str, str]]:
+    if place := place_text(item):
+        yield "place", place
+    yield "what", clean(item.message)
+    if item.expected is not None:
+        yield "contract says", value_text(item.expected)
+    details = details_text(item.details)
+    if item.actual is not None:
+        word = "found" if item.runtime is None else "predicted" if item.runtime in static else "observed"
+        yield word, value_text(item.actual) + (f" ({details})" if details else "")
+    elif details:
+        yield "details", details
+    if item.cause:
+        yield "likely cause", clean(item.cause)
+    if item.next_step:
+        yield "next step", clean_block(item.next_step)
+
+
+def subject(report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the labelled lines above the findings; slots and predictions stand apart."""
+    yield "checkpoint", clean(report.checkpoint, limit=400)
+    if report.contract_path is not None:
+        short = f" (sha256 {clean(report.contract_sha256, limit=80)[:12]})" if report.contract_sha256 else ""
+        yield "contract", clean(report.contract_path, limit=400) + short
+    if report.target is not None:
+        depth = "" if report.num_hidden_layers is None else f" ({report.num_hidden_layers} layers)"
+        yield "target", clean(report.target, limit=400) + depth
+    if report.declared is not None:
+        dims = dims_text(report.declared)
+        yield "declared", wiring_text(report.declared) + (f": {dims}" if dims else "")
+
+
+def slot_rows(wiring: Wiring) -> list[tuple[str, str, str]]:
+    """Return ``("slot 1", "[7168:14336]", "h[3]")`` for each slot, capped."""
+    rows = [
+        (f"slot {item.slot}", ranges_text((span,)) if (span := wiring.columns(item.slot)) else "", clean(item))
+        for item in wiring.features[:MAX_SLOTS]
+    ]
+    more = len(wiring.features) - MAX_SLOTS
+    return rows if more <= 0 else [*rows, (f"and {more} more", "", "")]
+
+
+def predicted_text(item: Predicted) -> str:
+    """Return what a runtime would feed, and from which ids, or why it would feed nothing."""
+    parts = []
+    if item.wiring is not None:
+        parts.append(wiring_text(item.wiring) + origin_text(item))
+    if item.alternatives:
+        shown = [f"{clean(name, limit=80)}: {wiring_text(wiring)}" for name, wiring in item.alternatives.items()]
+        parts.append(
+            "depends on the target's architecture, which nobody named: "
+            + capped(shown, MAX_ALTERNATIVES, separator=" | ")
+        )
+    if item.crash:
+        parts.append(crash_text(item))
+    if item.reason:
+        parts.append(clean(item.reason, limit=400))
+    return "; ".join(parts) or "no wiring"
+
+
+def crash_text(item: Predicted) -> str:
+    """Return ``crash at the first request: TypeError ...``."""
+    message = f": {clean(item.crash_message, limit=400)}" if item.crash_message else ""
+    return f"crash {clean(item.crash, limit=80)}{message}"
+
+
+def origin_text(item: Predicted) -> str:
+    if item.key == "default":
+        return " (the runtime's default)"
+    if item.ids is None:
+        return f" (from {clean(item.key, limit=80)})" if item.key else ""
+    shift = "" if item.shift is None else f", boundary = id {item.shift:+d}" if item.shift else ", boundary = id"
+    return f" ({clean(item.key, limit=80)} = [{capped([str(i) for i in item.ids], MAX_SLOTS)}]{shift})"
+
+
+def legend(report: Report) -> list[str]:
+    """Return the boundaries that appear in findings, each once, in the spelling of every tool."""
+    found = {
+        boundary
+        for item in report.findings
+        for value in (item.expected, item.actual)
+        for boundary in _boundaries(value)
+    }
+    listed = sorted(found)
+    lines = [spell(boundary, num_hidden_layers=report.num_hidden_layers) for boundary in listed[:MAX_LEGEND]]
+    more = len(listed) - MAX_LEGEND
+    return lines if more <= 0 else [*lines, f"and {more} more"]
+
+
+def _boundaries(value: Any) -> Iterator[int]:
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            boundary = item.get("boundary") if isinstance(item, dict) else None
+            if isinstance(boundary, int) and not isinstance(boundary, bool) and 0 <= boundary < MAX_BOUNDARY:
+                yield boundary
+
+
+# Deeper targets do not exist; a larger number comes from a broken file and needs no spelling.
+MAX_BOUNDARY = 100_000
