@@ -10,7 +10,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, cast
 
-from featurecontract.checkpoint import _pickle
 from featurecontract.checkpoint._paths import has_entry, open_entry, quoted, shown_path
 from featurecontract.checkpoint._safetensors import DTYPE_BITS, TensorFacts
 from featurecontract.checkpoint._shards import capped, read_file, read_sharded, read_weight_map
@@ -28,7 +27,6 @@ _CHUNK_BYTES = 1024 * 1024
 _MAX_VALUE_BYTES = 64 * 1024 * 1024
 _MODEL = "model.safetensors"
 _MODEL_INDEX = "model.safetensors.index.json"
-_NEEDS_TORCH = "{} needs torch to be read; install featurecontract[torch]"
 #: dtype to the format character of ``memoryview.cast``.
 _INTEGER_CODES = {"BOOL": "B", "U8": "B", "I8": "b", "U16": "H", "I16": "h", "U32": "I", "I32": "i"} | {
     "U64": "Q",
@@ -107,6 +105,8 @@ class Checkpoint:
 
     def _chunks(self, facts: TensorFacts) -> Iterator[bytes]:
         if self.format == "pytorch":
+            from featurecontract.checkpoint import _pickle
+
             yield from _pickle.tensor_bytes(self.directory, facts, follow_links=self.follow_links)
             return
         left = facts.end - facts.begin
@@ -156,10 +156,8 @@ def open_checkpoint(path: str | os.PathLike[str], *, follow_links: bool = False)
     elif kind == "safetensors-sharded":
         tensors, notes = read_sharded(directory, file, follow_links=follow_links)
     elif kind == "pytorch":
-        if _pickle.has_torch():
-            tensors = _read_pickles(directory, file, follow_links=follow_links)
-        else:
-            reason = _NEEDS_TORCH.format(file)
+        tensors = _read_pickles(directory, file, follow_links=follow_links)
+        reason = "" if tensors is not None else f"{file} needs torch to be read; install featurecontract[torch]"
     return Checkpoint(
         path=chosen,
         directory=directory,
@@ -190,19 +188,17 @@ def config_directory(path: Path) -> Path:
     raise InputError.single(shown_path(path), what, next_step=step)
 
 
-def read_config(directory: Path, *, follow_links: bool) -> dict[str, object]:
+def read_config(directory: Path, *, file: str = "config.json", follow_links: bool) -> dict[str, object]:
     """Read the config.json of a directory.
 
     Raises:
         InputError: it is missing, malformed, or not an object.
     """
-    if not has_entry(directory, "config.json"):
-        step = (
-            "name the directory that was saved with save_pretrained or exported for serving, or copy config.json here"
-        )
-        raise InputError.single(shown_path(directory), "has no config.json", next_step=step)
-    source = shown_path(directory / "config.json")
-    with open_entry(directory, "config.json", follow_links=follow_links) as stream:
+    if not has_entry(directory, file):
+        step = "name the directory that was saved with save_pretrained or exported for serving, or copy the file there"
+        raise InputError.single(shown_path(directory), f"has no {file}", next_step=step)
+    source = shown_path(directory / file)
+    with open_entry(directory, file, follow_links=follow_links) as stream:
         config = parse_json(read_all(stream, source=source), source=source)
     if not isinstance(config, dict):
         step = "name the config.json of a model"
@@ -241,7 +237,12 @@ def _tensor_files(directory: Path) -> tuple[Format, str, str]:
     return "none", "", f"no tensor file in {shown_path(directory)}"
 
 
-def _read_pickles(directory: Path, file: str, *, follow_links: bool) -> dict[str, TensorFacts]:
+def _read_pickles(directory: Path, file: str, *, follow_links: bool) -> dict[str, TensorFacts] | None:
+    """Read what ``torch.save`` wrote, in one file or by its index; None without torch."""
+    from featurecontract.checkpoint import _pickle
+
+    if not _pickle.has_torch():
+        return None
     files = [file]
     if file.endswith(".json"):
         files = sorted(set(read_weight_map(directory, file, follow_links=follow_links).values()))

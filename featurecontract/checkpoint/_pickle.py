@@ -5,10 +5,9 @@ Weights-only, memory-mapped, and refused before torch sees them when the archive
 
 from __future__ import annotations
 
-import ctypes
 import io
+import re
 import warnings
-import zipfile
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from featurecontract.checkpoint._paths import entry_path, open_entry, quoted, shown_path
@@ -46,6 +45,8 @@ _DTYPES = {
     "float8_e4m3fnuz": "F8_E4M3FNUZ",
     "float8_e5m2fnuz": "F8_E5M2FNUZ",
 }
+# torch's text is a page of advice with the cause in the middle.
+_CAUSE = re.compile(r"(?<=WeightsUnpickler error: )[^\n]+|(?<=Trying to load )unsupported [^\n]+")
 _SAVE_AGAIN = "save it again as safetensors, from a machine where you trust it"
 
 
@@ -84,6 +85,8 @@ def tensor_bytes(directory: Path, facts: TensorFacts, *, follow_links: bool) -> 
     if tensor is None or str(tensor.layout) != "torch.strided":
         source = shown_path(directory / facts.file)
         raise InputError.single(source, "has no such dense tensor", place=quoted(facts.name), next_step=_SAVE_AGAIN)
+    import ctypes  # here, like zipfile below, because who reads safetensors should not wait for it
+
     flat = tensor.detach().reshape(-1)
     for start in range(0, flat.numel(), _CHUNK_ELEMENTS):
         chunk = flat[start : start + _CHUNK_ELEMENTS].contiguous()
@@ -102,7 +105,8 @@ def _load(directory: Path, file: str, *, follow_links: bool) -> dict[str, torch.
             warnings.simplefilter("ignore")
             state = torch.load(real, map_location="cpu", mmap=True, weights_only=True)
     except Exception as error:  # noqa: BLE001 - an unpickler fails in any way that its input likes
-        reason = quoted(" ".join(str(error).split()))
+        cause = _CAUSE.search(str(error))
+        reason = quoted(cause[0] if cause else str(error).strip().partition("\n")[0])
         message = f"cannot be loaded weights-only ({type(error).__name__}: {reason})"
         raise InputError.single(source, message, next_step=_SAVE_AGAIN) from None
     if not isinstance(state, dict):
@@ -114,6 +118,8 @@ def _load(directory: Path, file: str, *, follow_links: bool) -> dict[str, torch.
 
 
 def _check_archive(stream: BinaryIO, source: str) -> None:
+    import zipfile
+
     try:
         with zipfile.ZipFile(cast("IO[bytes]", _Bounded(stream))) as archive:
             entries = archive.infolist()

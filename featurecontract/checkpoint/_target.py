@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from featurecontract.checkpoint._checkpoint import config_directory, read_config
+from featurecontract.checkpoint._checkpoint import read_config
 from featurecontract.checkpoint._paths import quoted, shown_path
 from featurecontract.errors import InputError, Problem
 
@@ -34,8 +34,8 @@ _SPELLINGS = {
     "hidden_size": ("hidden_size", "n_embd", "d_model"),
 }
 _SHORT = re.compile(r"(?P<name>.+):(?P<layers>[0-9]{1,6}),(?P<width>[0-9]{1,8})(?:,(?P<arch>[A-Za-z_][A-Za-z0-9_]*))?")
-_FORMS = "name a model directory, a config.json, or NAME:LAYERS,WIDTH[,ARCHITECTURE]"
-_EXAMPLE = "such as Kimi-K2.5:61,7168,DeepseekV3ForCausalLM"
+_SHORT_FORM = "NAME:LAYERS,WIDTH[,ARCHITECTURE] (such as Kimi-K2.5:61,7168,DeepseekV3ForCausalLM)"
+_FORMS = f"name a model directory, its config.json, or {_SHORT_FORM}"
 
 _T = TypeVar("_T")
 
@@ -81,14 +81,16 @@ def read_target(text: str, *, follow_links: bool = False) -> TargetFacts:
     except (OSError, ValueError):
         exists = False
     if exists:
-        directory = config_directory(path)
-        config = read_config(directory, follow_links=follow_links)
-        return _from_config(config, source=text, shown=shown_path(directory / "config.json"), name=_name(directory))
-    match = _SHORT.fullmatch(text)
+        directory, file = (path, "config.json") if path.is_dir() else (path.parent, path.name)
+        if not file.endswith(".json"):
+            raise InputError.single(shown_path(path), "is no target", next_step=_FORMS)
+        config = read_config(directory, file=file, follow_links=follow_links)
+        return _from_config(config, source=text, shown=shown_path(directory / file), name=_name(directory))
+    match = _SHORT.fullmatch(text) if text.isprintable() else None
     if match is None:
-        raise InputError.single(quoted(text), "is no target: nothing has this path", next_step=f"{_FORMS}, {_EXAMPLE}")
+        raise InputError.single(quoted(text), "is no target: nothing has this path", next_step=_FORMS)
     problems = tuple(
-        Problem(place=key, message=f"is {number}, not in 1..{limit}", next_step=f"write {_FORMS[39:]}, {_EXAMPLE}")
+        Problem(place=key, message=f"is {number}, not in 1..{limit}", next_step=f"write {_SHORT_FORM}")
         for key, number, limit in (
             ("num_hidden_layers", int(match["layers"]), _MAX_LAYERS),
             ("hidden_size", int(match["width"]), _MAX_WIDTH),

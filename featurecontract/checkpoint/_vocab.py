@@ -13,6 +13,7 @@ from itertools import compress, count, islice
 from typing import TYPE_CHECKING, Literal
 
 from featurecontract.checkpoint._paths import quoted
+from featurecontract.checkpoint._shards import capped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,33 +87,33 @@ def check_vocab_map(
     if checkpoint.tensors is None:
         return VocabFacts(kind="unknown", why=checkpoint.tensors_reason)
     problems: list[str] = []
-    d2t, t2d = (_find(checkpoint, name, problems) for name in ("d2t", "t2d"))
-    values = _values(checkpoint, d2t, _INTEGERS, problems)
-    mask = _values(checkpoint, t2d, _MASKS, problems)
-    marked = None if mask is None else _marked(mask, t2d, problems)
-    size = target_vocab_size if target_vocab_size is not None else (None if mask is None else len(mask))
-    if values is None:
-        absent = d2t is None and not problems
-        why = "the checkpoint has no d2t" if absent else problems[0]
-        verdict = _Verdict(kind="absent" if d2t is None else "unknown", why=why)
-        if t2d is not None and d2t is None:
-            problems.append("t2d is there without d2t")
+    d2t, t2d = (_find(checkpoint, name) for name in ("d2t", "t2d"))
+    try:
+        mask = None if t2d is None else _values(checkpoint, t2d, _MASKS)
+        marked = None if mask is None else _marked(mask)
+    except _UnusableError as error:
+        problems.append(f"t2d {error}")
+        mask = marked = None
+    size = target_vocab_size if target_vocab_size is not None or mask is None else len(mask)
+    values = None
+    try:
+        values = None if d2t is None else _values(checkpoint, d2t, _INTEGERS)
+    except _UnusableError as error:
+        verdict = _Verdict(kind="unknown", why=f"d2t {error}")
     else:
-        verdict = _decide(values, marked, size, draft_vocab_size)
-        if verdict.why:
-            problems.append(verdict.why)
-    for name, found, declared in (("d2t", values, draft_vocab_size), ("t2d", mask, target_vocab_size)):
-        if found is not None and declared is not None and len(found) != declared:
-            whose = "drafter's draft" if name == "d2t" else "target's"
-            problems.append(f"{name} has {len(found)} entries, but the {whose} vocabulary has {declared}")
+        verdict = _absent(checkpoint) if values is None else _decide(values, marked, size, draft_vocab_size)
+    if verdict.kind == "absent" and t2d is not None:
+        problems.append("t2d is there without d2t")
+    elif verdict.kind != "absent" and verdict.why:
+        problems.append(verdict.why)
+    problems += _size_faults(values, mask, draft_vocab_size, target_vocab_size)
     difference = None
     if verdict.mapped is not None and marked is not None:
         difference = _first_difference(verdict.mapped, marked)
         if difference is not None:
-            side = "d2t maps to target id {} and t2d does not mark it"
-            if difference in set(marked):
-                side = "t2d marks target id {} and d2t does not map to it"
-            problems.append(side.format(difference) + f" ({len(verdict.mapped)} mapped, {len(marked)} marked)")
+            has, lacks = ("t2d", "d2t") if difference in set(marked) else ("d2t", "t2d")
+            counts = f"d2t maps to {len(verdict.mapped)} ids, t2d marks {len(marked)}"
+            problems.append(f"target id {difference} is in {has} and not in {lacks} ({counts})")
     return VocabFacts(
         present=tuple(name for name in (d2t, t2d) if name is not None),
         kind=verdict.kind,
@@ -131,33 +132,49 @@ def check_vocab_map(
     )
 
 
-def _find(checkpoint: Checkpoint, name: str, problems: list[str]) -> str | None:
+def _size_faults(
+    values: Sequence[int] | None, mask: Sequence[int] | None, draft_size: int | None, target_size: int | None
+) -> list[str]:
+    pairs = (("d2t", values, "draft", draft_size), ("t2d", mask, "target", target_size))
+    return [
+        f"{name} has {len(found)} entries, but the {whose} vocabulary has {declared}"
+        for name, found, whose, declared in pairs
+        if found is not None and declared is not None and len(found) != declared
+    ]
+
+
+class _UnusableError(ValueError):
+    """A tensor that is there but cannot be a vocabulary map."""
+
+
+def _called(checkpoint: Checkpoint, name: str) -> list[str]:
     tensors = checkpoint.tensors or {}
-    if name in tensors:
-        return name
-    found = sorted(each for each in tensors if each.endswith(f".{name}"))
-    if len(found) > 1:
-        problems.append(f"{len(found)} tensors are called {name}: {quoted(found)}")
+    return [name] if name in tensors else sorted(each for each in tensors if each.endswith(f".{name}"))
+
+
+def _find(checkpoint: Checkpoint, name: str) -> str | None:
+    found = _called(checkpoint, name)
     return found[0] if len(found) == 1 else None
 
 
-def _values(
-    checkpoint: Checkpoint, name: str | None, dtypes: frozenset[str], problems: list[str]
-) -> Sequence[int] | None:
-    if name is None or checkpoint.tensors is None:
-        return None
-    facts = checkpoint.tensors[name]
-    if facts.dtype in dtypes and len(facts.shape) == 1:
-        return checkpoint.read_values(name)
-    problems.append(f"{quoted(name)} is {facts.dtype} {quoted(list(facts.shape))}, not one row of integers")
-    return None
+def _absent(checkpoint: Checkpoint) -> _Verdict:
+    found = _called(checkpoint, "d2t")
+    if found:
+        return _Verdict(kind="unknown", why=f"several tensors are called d2t: {capped(found)}")
+    return _Verdict(kind="absent", why="the checkpoint has no d2t")
 
 
-def _marked(mask: Sequence[int], name: str | None, problems: list[str]) -> list[int] | None:
+def _values(checkpoint: Checkpoint, name: str, dtypes: frozenset[str]) -> Sequence[int]:
+    facts = (checkpoint.tensors or {})[name]
+    if facts.dtype not in dtypes or len(facts.shape) != 1:
+        raise _UnusableError(f"is {facts.dtype} {quoted(list(facts.shape))}, not one row of integers")
+    return checkpoint.read_values(name)
+
+
+def _marked(mask: Sequence[int]) -> list[int]:
     """Return the target ids that t2d marks."""
     if not set(mask) <= {0, 1}:
-        problems.append(f"{quoted(name)} holds values other than 0 and 1, so it does not mark target ids")
-        return None
+        raise _UnusableError("holds values other than 0 and 1, so it does not mark target ids")
     return list(compress(range(len(mask)), mask))
 
 
