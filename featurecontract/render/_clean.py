@@ -78,7 +78,7 @@ def json_value(value: Any, *, depth: int = 0) -> Any:
     return _json_text(str(value))
 
 
-def _json_scalar(value: float | str | None) -> Any:
+def _json_scalar(value: Any) -> Any:
     if isinstance(value, str):
         return _json_text(value)
     if isinstance(value, int) and abs(value) >= MAX_JSON_INT:

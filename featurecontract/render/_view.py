@@ -189,8 +189,12 @@ def origin_text(item: Predicted) -> str:
         return " (the runtime's default)"
     if item.ids is None:
         return f" (from {clean(item.key, limit=80)})" if item.key else ""
-    shift = "" if item.shift is None else f", boundary = id {item.shift:+d}" if item.shift else ", boundary = id"
+    shift = "" if item.shift is None else f", boundary = id{_signed(item.shift)}"
     return f" ({clean(item.key, limit=80)} = [{capped([str(i) for i in item.ids], MAX_SLOTS)}]{shift})"
+
+
+def _signed(shift: int) -> str:
+    return f" {'+' if shift > 0 else '-'} {abs(shift)}" if shift else ""
 
 
 def legend(report: Report) -> list[str]:
