@@ -69,7 +69,7 @@ def test_texts_and_titles_are_different():
 
 def test_a_rule_is_found_by_id_and_a_typo_gets_the_nearest_names():
     assert rule_for("FC304") is rule_for("embedding-missing")
-    with pytest.raises(UsageError, match="did you mean .*embedding-missing"):
+    with pytest.raises(UsageError, match=r"did you mean .*embedding-missing"):
         rule_for("embeding-missing")
 
 
