@@ -85,7 +85,7 @@ def entry_path(directory: Path, name: str, *, follow_links: bool) -> Path:
         return real
     raise InputError.single(
         source,
-        f"is a link that leaves the checkpoint (to {quoted(str(real))})",
+        f"is a link that leaves the checkpoint (to {shown_path(real)})",
         next_step="pass --follow-links if you trust it, or copy the file into the directory",
     )
 

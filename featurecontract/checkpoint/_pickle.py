@@ -82,9 +82,12 @@ def tensor_bytes(directory: Path, facts: TensorFacts, *, follow_links: bool) -> 
     """
     state = _load(directory, facts.file, follow_links=follow_links)
     tensor = state.get(facts.name)
-    if tensor is None or str(tensor.layout) != "torch.strided":
-        source = shown_path(directory / facts.file)
+    source = shown_path(directory / facts.file)
+    if tensor is None or facts.dtype not in _DTYPES.values() or str(tensor.layout) != "torch.strided":
         raise InputError.single(source, "has no such dense tensor", place=quoted(facts.name), next_step=_SAVE_AGAIN)
+    if tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
+        message = "has more elements than the file holds (an expanded tensor)"
+        raise InputError.single(source, message, place=quoted(facts.name), next_step=_SAVE_AGAIN)
     import ctypes  # here, like zipfile below, because who reads safetensors should not wait for it
 
     flat = tensor.detach().reshape(-1)

@@ -185,7 +185,7 @@ def _decide(values: Sequence[int], marked: list[int] | None, size: int | None, d
     offset: list[int] = list(map(operator.add, values, count()))
     absolute = values
     offset_bad, absolute_bad = _first_bad(offset, size), _first_bad(absolute, size)
-    if offset_bad is None and absolute_bad is None:
+    if offset_bad is None and absolute_bad is None and offset != list(absolute):
         fits = [("offset", offset), ("absolute", absolute)]
         by_mask = [(kind, ids) for kind, ids in fits if marked is not None and list(ids) == marked]
         if len(by_mask) == 1:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def entry(dtype: str, shape: list, begin: int, end: int) -> dict:

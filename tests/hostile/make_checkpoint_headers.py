@@ -39,7 +39,10 @@ CASES: dict[str, tuple[bytes, str]] = {
     "byte-order-mark": (build(b"\xef\xbb\xbf" + _ONE, b"xx"), "not with '{'"),
     "not-utf8": (build(b'{"\xff":1}'), "(header): byte 2: is not UTF-8"),
     "nul-padding": (build(_ONE + b"\0\0", b"xx"), "(header): line 1 column 54: data after the JSON document"),
-    "deep": (build(b'{"a":' + b"[" * 1000 + b"]" * 1000 + b"}"), "(header): line 1 column 69: is nested deeper than 64"),
+    "deep": (
+        build(b'{"a":' + b"[" * 1000 + b"]" * 1000 + b"}"),
+        "(header): line 1 column 69: is nested deeper than 64",
+    ),
     "duplicate-name": (
         build(b'{"a":{"dtype":"U8","shape":[0],"data_offsets":[0,0]},' + _ONE[1:], b"xx"),
         "(header): line 1 column 54: the key 'a' stands twice in one object",
@@ -61,15 +64,27 @@ CASES: dict[str, tuple[bytes, str]] = {
     "shape-text": (build({"a": entry("U8", "1", 0, 1)}, b"x"), "'a': has the shape '1'"),
     "shape-overflow": (build({"a": entry("U8", [2**32, 2**32], 0, 0)}), "[4294967296, 4294967296], too large"),
     "shape-overflow-zero": (build({"a": entry("U8", [2**40, 2**40, 0], 0, 0)}), "too large for any file"),
-    "shape-does-not-fit": (build({"a": entry("F32", [2], 0, 4)}, b"xxxx"), "needs 8 bytes for F32 [2], but its range has 4"),
-    "shape-half-byte": (build({"a": entry("F4", [3], 0, 1)}, b"x"), "has the shape [3], which in F4 does not end at a byte"),
+    "shape-does-not-fit": (
+        build({"a": entry("F32", [2], 0, 4)}, b"xxxx"),
+        "needs 8 bytes for F32 [2], but its range has 4",
+    ),
+    "shape-half-byte": (
+        build({"a": entry("F4", [3], 0, 1)}, b"x"),
+        "has the shape [3], which in F4 does not end at a byte",
+    ),
     "offsets-missing": (build({"a": {"dtype": "U8", "shape": [1]}}, b"x"), "'a': has the data_offsets None"),
     "offsets-one": (build({"a": entry("U8", [1], 0)}, b"x"), "'a': has the data_offsets [0]"),
     "offsets-three": (build({"a": entry("U8", [1], 0, 1, 2)}, b"x"), "'a': has the data_offsets [0, 1, 2]"),
     "offsets-negative": (build({"a": entry("U8", [1], -1, 0)}, b"x"), "'a': has the data_offsets [-1, 0]"),
-    "offsets-bool": (build({"a": entry("U8", [1], False, True)}, b"x"), "'a': has the data_offsets [False, True]"),
+    "offsets-bool": (
+        build({"a": {"dtype": "U8", "shape": [1], "data_offsets": [False, True]}}, b"x"),
+        "'a': has the data_offsets [False, True]",
+    ),
     "offsets-reversed": (build({"a": entry("U8", [1], 1, 0)}, b"x"), "'a': begins at 1, behind its end at 0"),
-    "offsets-beyond-file": (build({"a": entry("U8", [4], 0, 4)}, b"xx"), "'a': ends at 4, but the file has 2 bytes of data"),
+    "offsets-beyond-file": (
+        build({"a": entry("U8", [4], 0, 4)}, b"xx"),
+        "'a': ends at 4, but the file has 2 bytes of data",
+    ),
     "overlap": (
         build({"a": entry("U8", [2], 0, 2), "b": entry("U8", [2], 1, 3)}, b"xxx"),
         "'b': begins at 1 and overlaps the tensor before it, which ends at 2",
