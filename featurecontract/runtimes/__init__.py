@@ -1,0 +1,29 @@
+"""Runtimes: how each turns a checkpoint into a wiring, as data with version ranges and sources."""
+
+from featurecontract.runtimes._express import Spelled, express, express_from
+from featurecontract.runtimes._format import RULES_FORMAT, RuntimeRules, parse_rules, read_rules
+from featurecontract.runtimes._registry import NAMES, RuntimeChoice, choose, rules_of, runtime_names, unknown_runtime
+from featurecontract.runtimes._resolve import Crash, Query, Resolution, resolve
+from featurecontract.runtimes._versions import in_range, parse_version
+
+__all__ = [
+    "NAMES",
+    "RULES_FORMAT",
+    "Crash",
+    "Query",
+    "Resolution",
+    "RuntimeChoice",
+    "RuntimeRules",
+    "Spelled",
+    "choose",
+    "express",
+    "express_from",
+    "in_range",
+    "parse_rules",
+    "parse_version",
+    "read_rules",
+    "resolve",
+    "rules_of",
+    "runtime_names",
+    "unknown_runtime",
+]
