@@ -19,7 +19,7 @@ from featurecontract.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["Checkpoint", "config_directory", "open_checkpoint", "read_config"]
+__all__ = ["Checkpoint", "open_checkpoint", "read_config"]
 
 Format = Literal["safetensors", "safetensors-sharded", "pytorch", "none"]
 
@@ -142,12 +142,11 @@ def open_checkpoint(path: str | os.PathLike[str], *, follow_links: bool = False)
     """
     chosen = Path(path)
     kind: Format
-    if chosen.suffix == ".safetensors" and not chosen.is_dir():
-        directory = chosen.parent
-        kind, file, reason = "safetensors", chosen.name, ""
-    else:
-        directory = config_directory(chosen)
+    directory = _chosen_directory(chosen)
+    if directory == chosen or chosen.suffix != ".safetensors":
         kind, file, reason = _tensor_files(directory)
+    else:
+        kind, file, reason = "safetensors", chosen.name, ""
     config = read_config(directory, follow_links=follow_links)
     tensors: dict[str, TensorFacts] | None = None
     notes: tuple[str, ...] = ()
@@ -170,16 +169,16 @@ def open_checkpoint(path: str | os.PathLike[str], *, follow_links: bool = False)
     )
 
 
-def config_directory(path: Path) -> Path:
-    """Return the checkpoint directory that the user means by itself or by its config.json.
+def _chosen_directory(path: Path) -> Path:
+    """Return the checkpoint directory that the user means by itself, its config.json or a safetensors file in it.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is none of these.
     """
     try:
         if path.is_dir():
             return path
-        if path.name == "config.json" and path.parent.is_dir():
+        if (path.name == "config.json" or path.suffix == ".safetensors") and path.parent.is_dir():
             return path.parent
         what = "is not a checkpoint" if path.exists() else "does not exist"
     except (OSError, ValueError):

@@ -24,6 +24,8 @@ __all__ = ["VocabFacts", "VocabKind", "check_vocab_map"]
 
 VocabKind = Literal["offset", "absolute", "identity", "zeros", "unknown", "absent"]
 
+#: Sixteen times the largest vocabulary in use.
+_MAX_ENTRIES = 4 * 1024 * 1024
 _INTEGERS = frozenset({"I64", "I32", "I16", "U16", "U32", "U64"})
 _MASKS = frozenset({"BOOL", "U8", "I8", *_INTEGERS})
 
@@ -101,7 +103,7 @@ def check_vocab_map(
     except _UnusableError as error:
         verdict = _Verdict(kind="unknown", why=f"d2t {error}")
     else:
-        verdict = _absent(checkpoint) if values is None else _decide(values, marked, size, draft_vocab_size)
+        verdict = _absent(checkpoint) if values is None else _decide(values, marked, size)
     if verdict.kind == "absent" and t2d is not None:
         problems.append("t2d is there without d2t")
     elif verdict.kind != "absent" and verdict.why:
@@ -168,6 +170,8 @@ def _values(checkpoint: Checkpoint, name: str, dtypes: frozenset[str]) -> Sequen
     facts = (checkpoint.tensors or {})[name]
     if facts.dtype not in dtypes or len(facts.shape) != 1:
         raise _UnusableError(f"is {facts.dtype} {quoted(list(facts.shape))}, not one row of integers")
+    if facts.shape[0] > _MAX_ENTRIES:
+        raise _UnusableError(f"has {facts.shape[0]} entries, more than {_MAX_ENTRIES}")
     return checkpoint.read_values(name)
 
 
@@ -178,10 +182,10 @@ def _marked(mask: Sequence[int]) -> list[int]:
     return list(compress(range(len(mask)), mask))
 
 
-def _decide(values: Sequence[int], marked: list[int] | None, size: int | None, draft_size: int | None) -> _Verdict:
+def _decide(values: Sequence[int], marked: list[int] | None, size: int | None) -> _Verdict:
     """Choose the reading of d2t; where both fit, only t2d can decide."""
     if not any(values):
-        return _all_zero(values, marked, size, draft_size)
+        return _all_zero(values, marked, size)
     offset: list[int] = list(map(operator.add, values, count()))
     absolute = values
     offset_bad, absolute_bad = _first_bad(offset, size), _first_bad(absolute, size)
@@ -211,17 +215,17 @@ def _decide(values: Sequence[int], marked: list[int] | None, size: int | None, d
     return _Verdict(kind="unknown", why=what, bad=bad)
 
 
-def _all_zero(values: Sequence[int], marked: list[int] | None, size: int | None, draft_size: int | None) -> _Verdict:
+def _all_zero(values: Sequence[int], marked: list[int] | None, size: int | None) -> _Verdict:
     entries = len(values)
     first_ids = range(entries)
     if size == entries or (marked is not None and entries and marked == list(first_ids)):
         return _Verdict(kind="identity" if size == entries else "offset", mapped=first_ids)
     if not entries:
         return _Verdict(kind="unknown", why="d2t is empty")
-    against = f"the target's vocabulary has {size}" if size is not None else "the target's vocabulary is not known"
-    if size is None and draft_size is not None and draft_size != entries:
-        against = f"the config says {draft_size}"
-    return _Verdict(kind="zeros", why=f"all {entries} values of d2t are 0, but {against}")
+    why = f"all {entries} values of d2t are 0"
+    if size is None:
+        return _Verdict(kind="unknown", why=f"{why}, right only if the target's vocabulary, not known, has as many")
+    return _Verdict(kind="zeros", why=f"{why}, but the target's vocabulary has {size}")
 
 
 def _first_bad(ids: Sequence[int], size: int | None) -> int | None:

@@ -49,8 +49,8 @@ CASES = {
     "zeros, t2d empty too": ([0] * 5, mask(10, []), 10, 5, "zeros", None, None, (ZERO,)),
     "zeros, the first ids marked": ([0] * 5, mask(10, range(5)), 10, 5, "offset", None, True, ()),
     "zeros, nothing known": (
-        *([0] * 5, None, None, None, "zeros", None, None),
-        ("all 5 values of d2t are 0, but the target's vocabulary is not known",),
+        *([0] * 5, None, None, None, "unknown", None, None),
+        ("all 5 values of d2t are 0, right only if the target's vocabulary, not known, has as many",),
     ),
     "not rising": (
         *([0, 0, -1, 3], None, 10, 4, "unknown", 2, None),
@@ -134,6 +134,7 @@ def test_a_mask_of_bytes_is_a_mask(tmp_path):
         ({"t2d": mask(4, [1])}, "absent", "the checkpoint has no d2t", ("t2d is there without d2t",)),
         ({"d2t": ("F32", [1], bytes(4))}, "unknown", "d2t is F32 [1], not one row of integers", None),
         ({"d2t": ("I64", [1, 1], bytes(8))}, "unknown", "d2t is I64 [1, 1], not one row of integers", None),
+        ({"d2t": ("U16", [1 << 23], bytes(1 << 24))}, "unknown", "d2t has 8388608 entries, more than 4194304", None),
         (
             {"a.d2t": int64([0]), "b.d2t": int64([0])},
             *("unknown", "several tensors are called d2t: 'a.d2t', 'b.d2t'", None),
