@@ -61,6 +61,10 @@ def test_tensors_that_the_index_does_not_name_are_reported(tmp_path):
         ({"a": "s1\0"}, "weight_map: the file 's1\\x00' holds a NUL"),
         ({"a": "C:s1"}, "weight_map: the file 'C:s1' holds a colon"),
         ({"ccc": "s1.safetensors"}, "tensors are not in the shard that weight_map names: 'ccc'; write the index again"),
+        (
+            {"a": "s2.safetensors", "bb": "s1.safetensors", "ccc": "s2.safetensors"},
+            "tensors are not in the shard that weight_map names: 'a'; write the index again from the shards",
+        ),
         ({"zz": "s1.safetensors", "a": "s1.safetensors"}, "tensors are not in the shard that weight_map names: 'zz'"),
         (
             {f"t{n}": f"f{n}" for n in range(5000)},

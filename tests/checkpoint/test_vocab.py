@@ -77,6 +77,10 @@ CASES = {
         *(offsets(IDS), mask(10, [*IDS, 7]), 10, 5, "offset", None, False),
         ("target id 7 is in t2d and not in d2t (d2t maps to 5 ids, t2d marks 6)",),
     ),
+    "t2d marks two others": (
+        *(offsets(IDS), mask(10, [0, 1, 4, 5, 7, 8]), 10, 5, "offset", None, False),
+        ("target id 7 is in t2d and not in d2t (d2t maps to 5 ids, t2d marks 6)",),
+    ),
     "t2d misses one": (
         *(offsets(IDS), mask(10, IDS[:-1]), 10, 5, "offset", None, False),
         ("target id 9 is in d2t and not in t2d (d2t maps to 5 ids, t2d marks 4)",),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from featurecontract.contract.strict_json import MAX_BYTES, open_regular, parse_json, read_json
+from featurecontract.contract.strict_json import MAX_BYTES, open_regular, parse_json, read_all, read_json
 from featurecontract.errors import InputError
 
 ACCEPTED = [
@@ -53,6 +53,7 @@ REFUSED = [
     (b"[" * 65 + b"]" * 65, "line 1 column 65: is nested deeper than 64; name the right file"),
     (b'{"a":' * 65 + b"1" + b"}" * 65, "line 1 column 321: is nested deeper than 64"),
     (b'["]"' + b',["]"' * 70, "line 1 column 321: is nested deeper than 64"),
+    (b'["\\\\",' + b"[" * 70 + b"]" * 71, "line 1 column 70: is nested deeper than 64"),
     (b"{} {}", "line 1 column 4: data after the JSON document; correct the file at this place"),
     (b'{"a": 1,}', "line 1 column"),
     (b'{"a": tru}', "line 1 column 7: is not valid JSON (Expecting value)"),
@@ -141,6 +142,24 @@ def test_a_gigabyte_is_refused_before_it_is_read(tmp_path):
     with pytest.raises(InputError, match=f"has 1073741824 bytes, more than the limit of {MAX_BYTES}"):
         read_json(path)
     assert time.perf_counter() - start < 0.5
+
+
+def test_nothing_is_read_of_a_file_that_is_too_large(tmp_path):
+    class Unreadable:
+        def __init__(self, stream) -> None:
+            self.fileno = stream.fileno
+
+    (tmp_path / "a.json").write_bytes(b"[1,2]")
+    with (tmp_path / "a.json").open("rb") as stream, pytest.raises(InputError, match="has 5 bytes"):
+        read_all(Unreadable(stream), source="f", max_bytes=4)
+
+
+def test_a_fifo_put_in_place_of_a_file_does_not_block(tmp_path, monkeypatch):
+    real, seen = os.open, []
+    monkeypatch.setattr(os, "open", lambda path, flags: seen.append(flags) or real(path, flags))
+    (tmp_path / "a.json").write_bytes(b"[1,2]")
+    assert read_json(tmp_path / "a.json") == [1, 2]
+    assert [flags & os.O_NONBLOCK for flags in seen] == [os.O_NONBLOCK]
 
 
 def test_exactly_the_limit_is_read(tmp_path):
