@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -12,7 +12,7 @@ from featurecontract.checkpoint._paths import quoted, shown_path
 from featurecontract.errors import InputError, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 __all__ = ["TargetFacts", "read_target"]
 
@@ -45,7 +45,8 @@ class TargetFacts:
     """A target of ``num_hidden_layers`` decoder layers, each ``hidden_size`` wide.
 
     ``architecture`` is the outer one (the class that the runtime loads), ``architectures`` the outer and inner ones
-    in this order; ``model_type`` is the text model's. What the config does not say is None.
+    in this order; ``model_type`` is the text model's. What the config does not say is None. ``config`` is the raw
+    config.json, for the few runtimes that look for layer ids in the target's.
     """
 
     source: str
@@ -65,6 +66,7 @@ class TargetFacts:
     tie_word_embeddings: bool | None = None
     hc_mult: int | None = None
     num_loops: int | None = None
+    config: Mapping[str, object] = field(default_factory=dict, hash=False, compare=False)
 
 
 def read_target(text: str, *, follow_links: bool = False) -> TargetFacts:
@@ -216,4 +218,5 @@ def _from_config(raw: dict[str, object], *, source: str, shown: str, name: str |
         tie_word_embeddings=config.first("tie_word_embeddings", bool),
         hc_mult=hc_mult or None,
         num_loops=num_loops or None,
+        config=raw,
     )

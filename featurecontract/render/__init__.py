@@ -8,11 +8,13 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.errors import UsageError
+from featurecontract.render._clean import clean
+from featurecontract.render._contract import describe_contract
 
 if TYPE_CHECKING:
     from featurecontract.findings import Report
 
-__all__ = ["FORMATS", "KINDS", "render", "report_schema"]
+__all__ = ["FORMATS", "KINDS", "clean", "describe_contract", "render", "report_schema"]
 
 FORMATS: tuple[str, ...] = ("text", "json", "junit", "github", "markdown", "sarif", "html")
 KINDS: tuple[str, ...] = ("check", "predict")

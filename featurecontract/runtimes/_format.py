@@ -31,6 +31,8 @@ __all__ = [
     "Runner",
     "RuntimeRules",
     "TargetRule",
+    "allowed_words",
+    "field_types",
     "parse_rules",
     "read_rules",
 ]
@@ -272,15 +274,21 @@ def _check_releases(rules: RuntimeRules, problems: list[Problem]) -> None:
 
 
 @cache
-def _hints(cls: Any) -> dict[str, Any]:
+def field_types(cls: Any) -> dict[str, Any]:
+    """Return the types of a rule class's fields, resolved."""
     return get_type_hints(cls, globals() | {"Mapping": dict})
+
+
+def allowed_words(cls: Any, name: str) -> tuple[str, ...]:
+    """Return the words that a field may hold, empty for free text."""
+    return _WORDS.get((cls.__name__, name), ())
 
 
 def _build(cls: Any, value: object, path: str, problems: list[Problem]) -> Any:
     if not isinstance(value, dict):
         problems.append(Problem(place=path, message="expected an object"))
         return None
-    hints = _hints(cls)
+    hints = field_types(cls)
     names = {item.name for item in fields(cls)}
     prefix = f"{path}." if path else ""
     before = len(problems)

@@ -1,0 +1,330 @@
+"""The commands. Each reads its arguments, calls the gate, renders, and exits 0, 1 or 2; nothing is decided here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from featurecontract._version import __version__
+from featurecontract.errors import FeatureContractError, InputError
+
+if TYPE_CHECKING:
+    from featurecontract.findings import Report
+    from featurecontract.runtimes import RuntimeRules
+
+__all__ = ["cli", "main"]
+
+FORMATS = ("text", "json", "junit", "sarif", "github", "markdown", "html")
+COULD_NOT_CHECK = 2
+
+_checkpoint = click.argument("checkpoint", metavar="CKPT")
+_target = click.option(
+    "--target", metavar="T", help="Target: model directory, config.json, or name:L,H[,ARCHITECTURE]."
+)
+_runtime = click.option(
+    "--runtime", "runtimes", multiple=True, metavar="NAME[==VERSION]", help="Runtime to predict; may be repeated."
+)
+_dialect = click.option("--dialect", metavar="D", help="Read the config as this dialect (see `rules --dialects`).")
+_rules = click.option(
+    "--rules", "rules_files", multiple=True, metavar="FILE", help="Rules of a fork, in the format of ours."
+)
+_links = click.option("--follow-links", is_flag=True, help="Follow links that leave the checkpoint directory.")
+_format = click.option(
+    "-o", "fmt", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format."
+)
+_output = click.option("--output", metavar="FILE", help="Write the output to FILE instead of standard output.")
+_color = click.option(
+    "--color", type=click.Choice(("auto", "always", "never")), default="auto", help="Colours in text output."
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="featurecontract")
+def cli() -> None:
+    """Contract tests for the hidden states that a drafter is trained on and a serving runtime feeds.
+
+    Exit status: 0 holds, 1 violated, 2 could not check.
+    """
+
+
+@cli.command()
+@_checkpoint
+@_target
+@_runtime
+@click.option("--changes", is_flag=True, help="Print only what differs between the runtimes or versions named.")
+@_dialect
+@_rules
+@_links
+@_format
+@_output
+@_color
+def predict(
+    checkpoint: str,
+    target: str | None,
+    runtimes: tuple[str, ...],
+    changes: bool,  # noqa: FBT001
+    dialect: str | None,
+    rules_files: tuple[str, ...],
+    follow_links: bool,  # noqa: FBT001
+    fmt: str,
+    output: str | None,
+    color: str,
+) -> None:
+    """Say what each known runtime would feed for CKPT; needs no contract, no GPU, no torch."""
+    from featurecontract.gate import predict as run
+    from featurecontract.gate import prediction_changes
+
+    report = run(
+        checkpoint,
+        target=target,
+        runtimes=runtimes,
+        dialect=dialect,
+        rules=_read_rules(rules_files),
+        follow_links=follow_links,
+    )
+    if changes:
+        report = prediction_changes(report)
+        if not report.predicted and fmt == "text":
+            _write("no difference: every runtime named would feed the same\n", output)
+            return
+    _emit(report, fmt, output, color, kind="predict")
+    # A predicted crash is a result; a report without a single prediction is none.
+    if not any(item.wiring or item.reason or item.alternatives for item in report.predicted) and not changes:
+        sys.exit(COULD_NOT_CHECK)
+
+
+@cli.command()
+@_checkpoint
+@_target
+@_runtime
+@click.option("--contract", "contract_file", metavar="FILE", help="Contract to use instead of the one beside CKPT.")
+@click.option(
+    "--serve-args", metavar="ARGS", help="The server's command line, or a file with it (YAML for TensorRT-LLM)."
+)
+@_rules
+@click.option("--digests", is_flag=True, help="Compare the sha256 of the tensors as well; reads their data.")
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@_links
+@_format
+@_output
+@_color
+def check(
+    checkpoint: str,
+    target: str | None,
+    runtimes: tuple[str, ...],
+    contract_file: str | None,
+    serve_args: str | None,
+    rules_files: tuple[str, ...],
+    digests: bool,  # noqa: FBT001
+    strict: bool,  # noqa: FBT001
+    follow_links: bool,  # noqa: FBT001
+    fmt: str,
+    output: str | None,
+    color: str,
+) -> None:
+    """Compare what each runtime would feed for CKPT with what its contract declares."""
+    from featurecontract.gate import check as run
+    from featurecontract.gate import refused
+
+    rules = _read_rules(rules_files)
+    try:
+        report = run(
+            checkpoint,
+            target=target,
+            runtimes=runtimes,
+            contract=contract_file,
+            rules=rules,
+            serve_args=serve_args,
+            digests=digests,
+            strict=strict,
+            follow_links=follow_links,
+        )
+    except InputError as error:
+        if fmt == "text" and output is None:
+            raise
+        report = refused(checkpoint, error)
+    _emit(report, fmt, output, color, kind="check")
+    sys.exit(report.exit_status)
+
+
+@cli.command()
+@_checkpoint
+@_target
+@_dialect
+@click.option("--features", metavar="LIST", help="The features it was trained on: boundaries, embedding, final_norm.")
+@click.option("--convention", type=click.Choice(("layer_output", "layer_input")), help="What the config's ids count.")
+@click.option("--name", metavar="NAME", help="Name in the contract; the directory's by default.")
+@click.option("--digests", is_flag=True, help="Record the sha256 of the interface's tensors; reads their data.")
+@click.option("--force", is_flag=True, help="Replace the contract that is there.")
+@_links
+def init(
+    checkpoint: str,
+    target: str | None,
+    dialect: str | None,
+    features: str | None,
+    convention: str | None,
+    name: str | None,
+    digests: bool,  # noqa: FBT001
+    force: bool,  # noqa: FBT001
+    follow_links: bool,  # noqa: FBT001
+) -> None:
+    """Write a contract beside CKPT: from --features, or from its config where only one reading fits."""
+    from featurecontract.gate import write_contract
+
+    click.echo(
+        write_contract(
+            checkpoint,
+            target=target,
+            dialect=dialect,
+            features=features,
+            convention=convention,
+            name=name,
+            digests=digests,
+            force=force,
+            follow_links=follow_links,
+        ),
+        nl=False,
+    )
+
+
+@cli.command()
+@_checkpoint
+@click.option(
+    "-o", "fmt", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
+)
+def show(checkpoint: str, fmt: str) -> None:
+    """Print the contract of CKPT, with every boundary in the words of each tool."""
+    from featurecontract.contract import dumps, load
+    from featurecontract.render import describe_contract
+
+    contract = load(checkpoint)
+    click.echo(dumps(contract).decode() if fmt == "json" else describe_contract(contract), nl=False)
+
+
+@cli.command()
+@click.argument("old")
+@click.argument("new")
+@_format
+@_output
+@_color
+def diff(old: str, new: str, fmt: str, output: str | None, color: str) -> None:
+    """Compare two contracts: 0 compatible, 1 breaking, 2 unreadable."""
+    from featurecontract.contract import load
+    from featurecontract.gate import compare_contracts
+
+    report = compare_contracts(load(old), load(new), paths=(old, new))
+    _emit(report, fmt, output, color, kind="check")
+    sys.exit(report.exit_status)
+
+
+@cli.command()
+@click.argument("slug")
+def explain(slug: str) -> None:
+    """Explain a rule: what it means, what causes it, what to do."""
+    from featurecontract.findings import rule_for
+
+    rule = rule_for(slug)
+    could_not = ", could not check" if rule.unchecked else ""
+    click.echo(f"{rule.rule} {rule.slug} ({rule.severity}{could_not}): {rule.title}\n")
+    click.echo(click.wrap_text(rule.text, 96))
+
+
+@cli.command("rules")
+@click.option("--runtimes", "what", flag_value="runtimes", help="List the runtimes and the versions that are known.")
+@click.option("--dialects", "what", flag_value="dialects", help="List the dialects of published configs.")
+@click.option(
+    "-o", "fmt", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
+)
+def rules_command(what: str | None, fmt: str) -> None:
+    """List the rules; with an option, the runtimes or the dialects."""
+    import json
+
+    from featurecontract.gate import listing
+
+    rows = listing(what or "rules")
+    if fmt == "json":
+        click.echo(json.dumps(rows, indent=2))
+        return
+    width = [max(len(str(row[key])) for row in rows) for key in rows[0]]
+    for row in rows:
+        click.echo("  ".join(str(v).ljust(w) for v, w in zip(row.values(), width, strict=True)).rstrip())
+
+
+@cli.command()
+@click.argument("which", type=click.Choice(("contract", "report", "rules")), default="contract")
+def schema(which: str) -> None:
+    """Print the JSON Schema of contracts, of the JSON report, or of rules files."""
+    import json
+
+    from featurecontract.gate import json_schema
+
+    click.echo(json.dumps(json_schema(which), indent=2))
+
+
+def _read_rules(paths: tuple[str, ...]) -> dict[str, RuntimeRules]:
+    if not paths:
+        return {}
+    from featurecontract.runtimes import read_rules
+
+    found = [read_rules(Path(path)) for path in paths]
+    return {item.runtime: item for item in found}
+
+
+def _wants_color(choice: str, output: str | None) -> bool:
+    if choice != "auto":
+        return choice == "always"
+    return output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _emit(report: Report, fmt: str, output: str | None, color: str, *, kind: str) -> None:
+    from featurecontract.render import render
+
+    _write(render(report, fmt, color=_wants_color(color, output), kind=kind), output)
+
+
+def _write(text: str, output: str | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    from featurecontract.contract import atomic_write
+
+    try:
+        with atomic_write(Path(output)) as stream:
+            stream.write(text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise InputError.single(
+            output, f"cannot be written: {error.strerror or error}", next_step="choose another --output"
+        ) from None
+
+
+def main(arguments: list[str] | None = None) -> Any:
+    """Run a command; every failure is one line on standard error and exit status 2, an interrupt is 130."""
+    try:
+        cli.main(args=arguments, prog_name="featurecontract", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(COULD_NOT_CHECK)
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        sys.exit(130)
+    except FeatureContractError as error:
+        click.echo(f"error: {_one_line(str(error))}", err=True)
+        sys.exit(COULD_NOT_CHECK)
+    except BrokenPipeError:
+        # The reader went away, as `| head` does; nothing is wrong with the run.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(COULD_NOT_CHECK)
+
+
+def _one_line(text: str) -> str:
+    from featurecontract.render import clean
+
+    return clean(text, limit=2000)
+
+
+if __name__ == "__main__":
+    main()
