@@ -66,10 +66,10 @@ def predict(
     checkpoint: str,
     target: str | None,
     runtimes: tuple[str, ...],
-    changes: bool,  # noqa: FBT001
+    changes: bool,
     dialect: str | None,
     rules_files: tuple[str, ...],
-    follow_links: bool,  # noqa: FBT001
+    follow_links: bool,
     fmt: str,
     output: str | None,
     color: str,
@@ -119,9 +119,9 @@ def check(
     contract_file: str | None,
     serve_args: str | None,
     rules_files: tuple[str, ...],
-    digests: bool,  # noqa: FBT001
-    strict: bool,  # noqa: FBT001
-    follow_links: bool,  # noqa: FBT001
+    digests: bool,
+    strict: bool,
+    follow_links: bool,
     fmt: str,
     output: str | None,
     color: str,
@@ -168,9 +168,9 @@ def init(
     features: str | None,
     convention: str | None,
     name: str | None,
-    digests: bool,  # noqa: FBT001
-    force: bool,  # noqa: FBT001
-    follow_links: bool,  # noqa: FBT001
+    digests: bool,
+    force: bool,
+    follow_links: bool,
 ) -> None:
     """Write a contract beside CKPT: from --features, or from its config where only one reading fits."""
     from featurecontract.gate import write_contract

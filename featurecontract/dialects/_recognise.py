@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.dialects import dflash, eagle3, last_state, modelopt, others, specforge, speculators
-from featurecontract.dialects._family import Candidate, Family, Target
 from featurecontract.dialects._view import DraftConfig, IdsAt
 from featurecontract.errors import UsageError
 from featurecontract.findings import Finding, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+
+    from featurecontract.dialects._family import Candidate, Family, Target
 
 __all__ = ["FAMILIES", "Recognition", "dialect_named", "recognise"]
 
@@ -131,7 +132,7 @@ def _static_findings(
     elif not candidates:
         yield finding(
             "features-missing",
-            f"{view.source}: {family.name} states no ids, and its default does not fit {target.num_hidden_layers} layers",
+            f"{view.source}: {family.name} states no ids, its default does not fit {target.num_hidden_layers} layers",
             next_step="state the features: `featurecontract init CKPT --target T --features ...`",
         )
     for found in listed:

@@ -59,7 +59,7 @@ def _angelslim(config: DraftConfig) -> bool:
         or config.has("target_model_type")
         or config.has("modal_type")
         or config.ids_at["aux_hidden_states_layer_ids"].state == "list"
-    ) and config.architecture not in ("DFlashDraftModel",)
+    ) and config.architecture != "DFlashDraftModel"
 
 
 def _angelslim_candidates(config: DraftConfig, target: Target) -> Iterator[Candidate]:

@@ -51,7 +51,7 @@ FAMILIES = (
         code="D9",
         name="modelopt-nested",
         method="eagle3",
-        matches=lambda config: _modelopt(config) and config.architecture not in ("DFlashDraftModel",),
+        matches=lambda config: _modelopt(config) and config.architecture != "DFlashDraftModel",
         candidates=_candidates,
         trainer="ModelOpt",
         recurrent=lambda _config: "pre_norm",

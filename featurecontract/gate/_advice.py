@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from featurecontract.runtimes import Spelled, express, express_from
+from featurecontract.runtimes import NAMES, Spelled, choose, express, express_from
 
 if TYPE_CHECKING:
     from featurecontract.contract import Wiring
@@ -46,4 +46,21 @@ def advise(choice: RuntimeChoice, query: Query, declared: Wiring) -> str:
             f"{what}: it feeds blocks in ascending order; permute the column blocks of the projection's weight to "
             f"{ascending} and the contract's features with them"
         )
-    return f"{what}, nor can any version up to {choice.rules.newest}; serve with another runtime, or retrain"
+    others = _elsewhere(choice, query, declared)
+    elsewhere = f"serve with {others}" if others else "serve with another runtime"
+    return f"{what}, nor can any version up to {choice.rules.newest}; {elsewhere}, or retrain"
+
+
+def _elsewhere(choice: RuntimeChoice, query: Query, declared: Wiring) -> str:
+    """Return up to two other runtimes that can feed the declared wiring, with the edit for the first."""
+    found = []
+    for name in NAMES:
+        for other in choose(name):
+            if other.rules.runtime == choice.rules.runtime:
+                continue
+            spelled = express(other.rules, other.runner, other.version, query, declared)
+            if spelled is not None:
+                found.append(f"{other.key} ({spelled_text(spelled)})" if not found else other.key)
+        if len(found) > 1:
+            break
+    return " or ".join(found[:2])

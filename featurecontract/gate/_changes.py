@@ -12,7 +12,7 @@ __all__ = ["prediction_changes"]
 
 
 def prediction_changes(report: Report) -> Report:
-    """Return the report with the runtimes that feed the same as their neighbour left out; all of them if none differs."""
+    """Return the report without the runtimes that feed the same as the one before them."""
     kept: list[Predicted] = []
     for before, after in zip(report.predicted, report.predicted[1:], strict=False):
         if _result(before) != _result(after):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -300,7 +300,7 @@ def _provenance(inputs: Inputs, candidate: Candidate | None, *, declared: bool) 
         tool="featurecontract init",
         tool_version=__version__,
         trainer=recognition.family.trainer or None if recognition.family else None,
-        date=datetime.datetime.now(tz=datetime.timezone.utc).date().isoformat(),
+        date=dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
         dialect=recognition.dialect or None,
         ids=found.ids if found else None,
         ids_key=(found.ids_key or None) if found else None,

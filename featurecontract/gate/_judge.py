@@ -63,16 +63,12 @@ def judge(
 def judge_alone(choice: RuntimeChoice, found: Resolution) -> tuple[Finding, ...]:
     """Return what is worth saying of a prediction when there is no contract to compare it with."""
     out = list(choice.findings)
-    if found.depends:
-        out.append(_inconclusive(found))
-    elif found.wiring is None:
-        out.append(_unsupported(found))
-    else:
-        if found.crash is not None:
+    # A missing method, an open question and a crash stand in the prediction itself.
+    if found.wiring is not None:
+        if found.crash is not None and found.crash.cause == "embedding":
             out.append(_crash(found, ""))
         if found.defaulted and found.intended is not None:
-            equal = found.intended.boundaries == found.wiring.boundaries
-            out.append(_defaulted(found, found.intended, "", severity="warning", equal=equal, replaces=()))
+            out.append(_defaulted(found, found.intended, "", severity="warning"))
         out += _cautions(found)
     return _tagged(out, choice)
 
@@ -152,16 +148,22 @@ def _wiring(found: Resolution, declared: Wiring, structural: list[Finding], step
     lucky = found.intended is not None and found.intended.boundaries == predicted.boundaries
     if found.defaulted and structural and not lucky:
         replaced = tuple(item.slug for item in structural)
-        yield _defaulted(found, declared, step, severity="error", equal=False, replaces=replaced)
+        yield _defaulted(found, declared, step, severity="error", replaces=replaced)
         return
     if found.defaulted:
-        yield _defaulted(found, declared, step, severity="warning", equal=not structural, replaces=())
+        yield _defaulted(found, declared, step, severity="warning", declared=True)
     for item in structural:
         yield replace(item, next_step=step, cause=_cause(item, found), source="; ".join(found.sources))
 
 
 def _defaulted(
-    found: Resolution, wanted: Wiring, step: str, *, severity: Any, equal: bool, replaces: tuple[str, ...]
+    found: Resolution,
+    wanted: Wiring,
+    step: str,
+    *,
+    severity: Any,
+    declared: bool = False,
+    replaces: tuple[str, ...] = (),
 ) -> Finding:
     """Say that a default list stands in, and whether it is the wanted one by luck."""
     predicted = found.wiring
@@ -172,9 +174,13 @@ def _defaulted(
         what = "the config names no ids where this runtime looks" if found.reads_ids else "this runtime reads no ids"
     else:
         what = f"the config's ids stand where {found.runtime} does not look"
-    result = "which is the declared list, by luck" if equal else f"not [{wanted}]"
-    if not replaces and not equal and found.intended is not None:
-        result = "which is what those ids would have given"
+    same = predicted.boundaries == wanted.boundaries
+    if declared and same:
+        result = "which is the declared list, by luck"
+    elif found.intended is not None and found.intended.boundaries == predicted.boundaries:
+        result = "which is what those ids would have given, by luck"
+    else:
+        result = f"not [{wanted}]"
     return finding(
         slug,
         f"{what}; its default [{predicted}] is fed, {result}",
@@ -237,7 +243,7 @@ def _copies(found: Resolution, contract: Contract) -> Iterator[Finding]:
                 expected="own",
                 actual="target",
                 details={"part": part},
-                next_step="serve with a runtime that keeps the drafter's tensor, or declare the target's if it is a copy",
+                next_step="serve with a runtime that keeps the drafter's, or declare the target's if it is a copy",
                 source="; ".join(found.sources),
             )
 

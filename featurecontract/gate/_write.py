@@ -81,7 +81,8 @@ def _only_candidate(inputs: Inputs, convention: str | None) -> Candidate:
             slug="features-missing",
         )
     lines = [
-        f"--features {','.join(_word(b) for b in item.wiring.boundaries)} (confidence {item.confidence:.2f}: {item.reason})"
+        f"--features {','.join(_word(b) for b in item.wiring.boundaries)} "
+        f"(confidence {item.confidence:.2f}: {item.reason})"
         for item in left
     ]
     raise UsageError(

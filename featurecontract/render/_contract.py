@@ -56,6 +56,7 @@ def _lines(contract: Contract) -> Iterator[str]:
     if provenance.ids is not None:
         yield f"ids       {list(provenance.ids)} at {provenance.ids_key or '?'} as {provenance.convention or 'stated'}"
     for statement in provenance.statements:
-        yield f"source    {statement.path}: {statement.source}, confidence {statement.confidence:.2f}; {statement.reason}"
+        certainty = f"{statement.source}, confidence {statement.confidence:.2f}"
+        yield f"source    {statement.path}: {certainty}; {statement.reason}"
     if contract.serving and contract.serving.runtimes:
         yield f"serving   {', '.join(contract.serving.runtimes)}"

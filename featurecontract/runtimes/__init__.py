@@ -2,14 +2,16 @@
 
 from featurecontract.runtimes._express import Spelled, express, express_from
 from featurecontract.runtimes._format import RULES_FORMAT, RuntimeRules, parse_rules, read_rules
+from featurecontract.runtimes._query import Case, Crash, Query, Resolution
 from featurecontract.runtimes._registry import NAMES, RuntimeChoice, choose, rules_of, runtime_names, unknown_runtime
-from featurecontract.runtimes._resolve import Crash, Query, Resolution, resolve
+from featurecontract.runtimes._resolve import resolve
 from featurecontract.runtimes._schema import rules_schema
 from featurecontract.runtimes._versions import in_range, parse_version
 
 __all__ = [
     "NAMES",
     "RULES_FORMAT",
+    "Case",
     "Crash",
     "Query",
     "Resolution",

@@ -6,7 +6,7 @@ import copy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from featurecontract.runtimes._resolve import Query, Resolution, resolve
+from featurecontract.runtimes._resolve import resolve
 from featurecontract.runtimes._versions import release_of
 
 if TYPE_CHECKING:
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from featurecontract.contract import Wiring
     from featurecontract.runtimes._format import IdKey, RuntimeRules
+    from featurecontract.runtimes._query import Query, Resolution
 
 __all__ = ["Spelled", "express", "express_from"]
 
@@ -38,7 +39,7 @@ def express(rules: RuntimeRules, runner: str, version: str, query: Query, declar
         return None
     first = resolve(rules, runner, version, query)
     for key in first.id_keys:
-        for ids in _spellings(first, key, wanted):
+        for ids in _spellings(key, wanted):
             edited = _edit(query, key, ids)
             if _feeds(resolve(rules, runner, version, edited), declared):
                 return Spelled(version=version, key=key.path, where=key.where, ids=ids)
@@ -57,9 +58,8 @@ def express_from(rules: RuntimeRules, runner: str, version: str, query: Query, d
     return None
 
 
-def _spellings(first: Resolution, key: IdKey, wanted: tuple[int | None, ...]) -> Iterator[tuple[int, ...]]:
+def _spellings(key: IdKey, wanted: tuple[int | None, ...]) -> Iterator[tuple[int, ...]]:
     """Yield id lists to try, the natural offsets first; what is tried here is checked by resolving."""
-    del first
     boundaries = [item for item in wanted if item is not None]
     for offset in (key.offset, key.offset + 1, key.offset - 1):
         yield tuple(item - offset for item in boundaries)

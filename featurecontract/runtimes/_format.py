@@ -292,9 +292,11 @@ def _build(cls: Any, value: object, path: str, problems: list[Problem]) -> Any:
     names = {item.name for item in fields(cls)}
     prefix = f"{path}." if path else ""
     before = len(problems)
-    for key in value:
-        if key not in names:
-            problems.append(Problem(place=f"{prefix}{str(key)[:60]}", message="unknown key", next_step="remove it"))
+    problems += [
+        Problem(place=f"{prefix}{key[:60]}", message="unknown key", next_step="remove it")
+        for key in value
+        if key not in names
+    ]
     known = {
         key: _convert(cls.__name__, key, hints[key], entry, f"{prefix}{key}", problems)
         for key, entry in value.items()
@@ -309,7 +311,9 @@ def _build(cls: Any, value: object, path: str, problems: list[Problem]) -> Any:
         return None
 
 
-def _convert(owner: str, key: str, hint: Any, value: object, path: str, problems: list[Problem]) -> Any:
+def _convert(  # noqa: PLR0917 - recursive, and private to this border
+    owner: str, key: str, hint: Any, value: Any, path: str, problems: list[Problem]
+) -> Any:
     text = str(hint)
     if text.startswith("tuple["):
         if not isinstance(value, list):

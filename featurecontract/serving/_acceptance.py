@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from featurecontract.serving._arguments import shown
@@ -20,7 +21,11 @@ __all__ = ["forced_acceptance", "lossy_acceptance"]
 
 def forced_acceptance(runtime: str, version: str, arguments: Arguments) -> tuple[Setting, ...]:
     """Return every switch that makes up the acceptance of this server."""
-    return tuple(_switches(runtime, version, arguments, "forced_acceptance"))
+    found = list(_switches(runtime, version, arguments, "forced_acceptance"))
+    if len(found) < 2 or family_of(runtime) != "vllm":  # noqa: PLR2004
+        return tuple(found)
+    # vLLM's method and its length or rates are one switch.
+    return (replace(found[0], effective=", ".join(str(item.effective) for item in found)),)
 
 
 def lossy_acceptance(runtime: str, version: str, arguments: Arguments) -> tuple[Setting, ...]:

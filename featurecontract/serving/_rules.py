@@ -46,6 +46,7 @@ def valid_at(version: str, table: Iterable[Mapping[str, Any]]) -> list[Mapping[s
     return [entry for entry in table if in_range(version, entry["versions"])]
 
 
+@lru_cache(maxsize=4096)
 def resolve_flag(name: str, *, family: str | None = None, version: str | None = None) -> tuple[str, ...]:
     """Return the known flags that ``name`` stands for: itself, or those that it abbreviates.
 
