@@ -1,0 +1,44 @@
+# Two commands are enough on a fresh machine: `make demo` runs the main job, `make test` sets up and passes the tests.
+VENV ?= .venv
+PYTHON ?= python3
+BIN = $(VENV)/bin
+STAMP = $(VENV)/.ready
+CORE = $(VENV)/.ready-core
+
+.PHONY: demo test test-full lint types bench docs clean
+
+# The main job needs no torch: the core dependencies only.
+$(CORE): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	touch $(CORE)
+
+$(STAMP): $(CORE)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,html]"
+	touch $(STAMP)
+
+demo: $(CORE)
+	PYTHON=$(abspath $(BIN)/python) bash examples/kimi_k25/story.sh
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+
+test-full: $(STAMP)
+	FEATURECONTRACT_FUZZ_CASES=5000 $(BIN)/python -m pytest -n 2 --dist loadfile -q -m "slow or not slow"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy -p featurecontract -p benchmarks
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.startup --short
+
+docs: $(STAMP)
+	$(BIN)/python docs/make_rules.py
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
