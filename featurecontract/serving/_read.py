@@ -207,16 +207,17 @@ def _check_values(flags: list[Flag]) -> None:
 
 def _speculative(flags: list[Flag], base: dict[str, Any] | None) -> dict[str, Any] | None:
     """Merge ``--speculative-config``: a file's, then JSON, then dotted flags, which vLLM lets replace the JSON."""
-    dotted: dict[str, Any] = {}
+    dotted: dict[str, dict[str, Any]] = {}
     for item in flags:
         head, dot, path = item.name.partition(".")
         if resolve_flag(head) != ("--speculative-config",) or item.value is None:
             continue
         if dot:
-            _put(dotted, path, item.value, item.name)
+            _put(dotted.setdefault(head, {}), path, item.value, item.name)
         else:
             base = _json_mapping(item.value, item.name)
-    found = dotted or base
+    # Each spelling makes one more JSON at the end of the line, and the last one counts.
+    found = list(dotted.values())[-1] if dotted else base
     return None if found is None else {str(key).replace("-", "_"): value for key, value in found.items()}
 
 

@@ -315,8 +315,8 @@ def _path_step(asked: _Asked) -> str:
 
 def _is_whole(arguments: Arguments) -> bool:
     """Whether a whole command line is there; one that names no target is a fragment, and the path may be elsewhere."""
-    named = any(item.name in {"--model", "--model-path"} for item in arguments.flags)
-    return named or any("launch_server" in item for item in arguments.positional)
+    names = {"--model", "--model-path"}
+    return any(item.name in names or item.value == "sglang.launch_server" for item in arguments.flags)
 
 
 def _eagle_path(asked: _Asked) -> Setting:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import time
 
@@ -22,9 +23,12 @@ def test_a_command_line():
     arguments = read_arguments(LINE)
     assert arguments.source == "--serve-args"
     assert dict(arguments.environment) == {"SGLANG_SIMULATE_ACC_LEN": "4"}
-    assert arguments.positional == ("python", "sglang.launch_server")
-    assert arguments.flags == (Flag("-m", None),) + arguments.flags[1:] or True
-    assert [item.name for item in arguments.flags] == ["-m", "--model-path", "--speculative-num-steps"]
+    assert arguments.positional == ("python",)
+    assert arguments.flags == (
+        Flag("-m", "sglang.launch_server"),
+        Flag("--model-path", "/m"),
+        Flag("--speculative-num-steps", "3"),
+    )
     assert arguments.speculative is None
     assert arguments.layers_to_capture is None
 
@@ -93,8 +97,8 @@ def test_json_that_is_none_names_the_flag(json):
 
 
 def test_dotted_flags():
-    text = "--speculative-config.a.b 1 --speculative-config.a.c x --speculative-config.d+ 1,2 -sc.num-steps 3"
-    assert read_arguments(text).speculative == {"a": {"b": 1, "c": "x"}, "d": ["1", "2"], "num_steps": 3}
+    text = "--speculative-config.a.b 1 --speculative-config.a.c x --speculative-config.d+ 1,2"
+    assert read_arguments(text).speculative == {"a": {"b": 1, "c": "x"}, "d": ["1", "2"]}
 
 
 SCRIPT = """#!/bin/bash
@@ -248,8 +252,6 @@ def test_without_pyyaml_the_error_says_so(tmp_path, monkeypatch):
 def test_a_mebibyte_takes_seconds_at_most(unit):
     text = (unit * (1024 * 1024 // len(unit)))[: 1024 * 1024]
     started = time.perf_counter()
-    try:
+    with contextlib.suppress(UsageError):
         read_arguments(text).families()
-    except UsageError:
-        pass
     assert time.perf_counter() - started < 5

@@ -299,7 +299,7 @@ def test_an_abbreviation_is_read_as_argparse_reads_it():
     """``--speculative-draft`` was unique before 0.5.2 and is ambiguous now."""
     text = f"--speculative-draft /drafter --speculative-algo EAGLE3 {shape(3, 1, 4)}"
     assert found(text, version="0.5.1") == ()
-    with pytest.raises(UsageError, match="--speculative-draft is short for any of .*write it out"):
+    with pytest.raises(UsageError, match=r"--speculative-draft is short for any of .*write it out"):
         found(text, version="0.5.2")
 
 

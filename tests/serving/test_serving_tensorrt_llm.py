@@ -86,5 +86,5 @@ def test_the_layers_to_capture(tmp_path, text, wanted):
 def test_layers_that_are_none(tmp_path, value):
     path = tmp_path / "options.yaml"
     path.write_text(f"{BASE}  eagle3_layers_to_capture: {value}\n")
-    with pytest.raises(InputError, match="eagle3_layers_to_capture: .* is not a list of layer numbers"):
+    with pytest.raises(InputError, match=r"eagle3_layers_to_capture: .* is not a list of layer numbers"):
         _ = read_arguments(str(path)).layers_to_capture

@@ -43,8 +43,8 @@ def short(findings):
         line(FULL, "-sc"),
         line(FULL, "--speculative_config"),
         line({"method": "eagle3", "model": "/drafter", "num-speculative-tokens": "3"}),
-        "vllm serve M --speculative-config.method eagle3 --speculative-config.model /drafter "
-        "--speculative-config.num_speculative_tokens 3",
+        "vllm serve M -sc.num_speculative_tokens 3 -sc.method eagle3 -sc.model /drafter --port 80",
+        line(FULL) + " -sc.method eagle3 -sc.model /drafter -sc.num-speculative-tokens 3",
         "vllm serve M -sc.method=eagle3 -sc.model=/drafter -sc.num_speculative_tokens=3",
         "vllm serve M --spec-method eagle3 --spec-model /drafter --spec-tokens 3",
         "vllm serve M --spec-tokens 3 -sc.method eagle3 -sc.model /drafter",
