@@ -60,7 +60,8 @@ def _value(rule: Mapping[str, Any], family: str, version: str, arguments: Argume
     value = (arguments.speculative or {}).get(rule["key"])
     if value is None or ("values" in rule and value not in rule["values"]):
         return None
-    return rule["key"], value if isinstance(value, str | int | float) else shown(value), True
+    plain = isinstance(value, int) or (isinstance(value, float) and math.isfinite(value))
+    return rule["key"], value if plain or "values" in rule else shown(value), True
 
 
 def _variable(rule: Mapping[str, Any], arguments: Arguments) -> tuple[str, Any, bool] | None:
@@ -70,12 +71,16 @@ def _variable(rule: Mapping[str, Any], arguments: Arguments) -> tuple[str, Any, 
     if not text:
         return None
     if rule["on"] == "set":
-        return name, text[:60], True
+        return name, _printable(text), True
     try:
         number = float(text) if len(text) <= 40 else math.nan  # noqa: PLR2004
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        return name, text[:60], False
+        return name, _printable(text), False
     value = int(number) if number.is_integer() else number
     return (name, value, True) if number > 0 else None
+
+
+def _printable(text: str) -> str:
+    return text[:60] if text.isprintable() else shown(text)

@@ -234,11 +234,11 @@ def _json_mapping(text: str, name: str) -> dict[str, Any]:
 def _put(target: dict[str, Any], path: str, text: str, name: str) -> None:
     keys = path.removesuffix("+").split(".")
     if not all(keys) or len(keys) > 8:  # noqa: PLR2004
-        raise _RefusedError(f"{name} is not a dotted key such as --speculative-config.method")
+        raise _RefusedError(f"{name[:80]} is not a dotted key such as --speculative-config.method")
     for key in keys[:-1]:
         target = target.setdefault(key, {})
         if not isinstance(target, dict):
-            raise _RefusedError(f"{name}: {key!r} already has a value")
+            raise _RefusedError(f"{name[:80]}: {key[:80]!r} already has a value")
     value: object = text
     if path.endswith("+"):
         value = text.split(",")

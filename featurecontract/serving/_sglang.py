@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.serving._acceptance import forced_acceptance, lossy_acceptance
+from featurecontract.serving._arguments import shown
 from featurecontract.serving._effective import Effective, Setting, shaped
 from featurecontract.serving._rules import first_block_size, rules_of, valid_at
 
@@ -106,7 +107,7 @@ def _algorithm(asked: _Asked) -> Setting:
         if asked.path is not None:
             reason += "; --speculative-draft-model-path is ignored without a word in the log"
         elif flags:
-            reason += f"; {flags[0]} is ignored"
+            reason += f"; {flags[0][:60]} is ignored"
         requested = "drafting" if flags else None
         return Setting(requested=requested, origin="off", reason=reason, source=source, next_step=f"add {step}")
     resolved = given
@@ -238,7 +239,7 @@ def _automatic_shape(asked: _Asked, algorithm: str) -> dict[str, Setting]:
             for position, name in enumerate(names)
         }
     chosen = shapes[0]
-    where = f" for {asked.architecture}" if asked.architecture else ""
+    where = f" for {shown(asked.architecture)}" if asked.architecture else ""
     reason = f"SGLang {asked.version} chooses {chosen[0]} steps, top-k {chosen[1]}, {chosen[2]} draft tokens{where}"
     return {
         name: Setting(

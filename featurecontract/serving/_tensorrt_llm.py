@@ -31,7 +31,7 @@ def effective_tensorrt_llm(version: str, arguments: Arguments, *, method: str, d
     if given is None:
         reason = "no speculative_config.decoding_type: TensorRT-LLM serves the target alone"
         if arguments.unread:
-            reason += f"; {arguments.unread[0][:60]} was not read: --serve-args @FILE reads it"
+            reason += f"; {shown(arguments.unread[0])} was not read: --serve-args @FILE reads it"
         requested = "drafting" if config else None
         off = Setting(
             requested=requested, origin="off", reason=reason, source=source, next_step=f"set decoding_type: {wanted}"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["effective_vllm", "forced_runner"]
 
 _NAME = "vllm"
+_MAX_METHOD = 60
 
 
 def forced_runner(version: str, arguments: Arguments) -> str | None:
@@ -59,6 +60,8 @@ def effective_vllm(
             raise UsageError(f"{arguments.source}: {key}: {shown(value)} is not a text")
         if value is not None and key not in settings:
             settings[key] = value
+    if len(settings.get("method", "")) > _MAX_METHOD:
+        raise UsageError(f"{arguments.source}: method: {shown(settings['method'])} is no method")
     tokens = arguments.integer("--spec-tokens", family=_NAME, version=version)
     tokens = tokens if tokens is not None else arguments.setting("num_speculative_tokens")
     if not settings and tokens is None and not arguments.speculative:
@@ -94,7 +97,7 @@ def _off(
         return Setting(effective=wanted, origin="automatic", reason=reason, source=rules["speculators"]["source"])
     reason = "no --speculative-config: vLLM serves the target alone"
     if arguments.unread:
-        reason += f"; {arguments.unread[0][:60]} was not read"
+        reason += f"; {shown(arguments.unread[0])} was not read"
     config = f'{{"method": "{wanted}", "model": "{drafter_path or "DRAFTER"}", "num_speculative_tokens": 3}}'
     step = f"add --speculative-config '{config}'"
     asked = None

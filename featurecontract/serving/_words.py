@@ -51,7 +51,7 @@ def split_words(text: str) -> list[str]:
             continue
         piece = _PIECE.match(text, position)
         if piece is None or piece.lastgroup == "open":
-            flag = next((item for item in reversed(words) if item.startswith("-")), "")
+            flag = next((item for item in reversed(words) if item.startswith("-") and item.isprintable()), "")
             raise QuoteError(text.count("\n", 0, position) + 1, flag[:80])
         position = piece.end()
         if piece.lastgroup == "gap":

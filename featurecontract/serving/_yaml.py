@@ -12,6 +12,7 @@ __all__ = ["YamlError", "parse_yaml"]
 _MAX_DEPTH = 32
 _MAX_EVENTS = 20_000
 _MAX_SCALAR = 4096
+_MAX_NUMBER = 40
 
 
 class YamlError(ValueError):
@@ -35,7 +36,7 @@ def parse_yaml(text: str) -> object:
             node = loader.get_single_node()
             if node is None:
                 return None
-            _check_keys(node)
+            _check_nodes(node)
             return loader.construct_document(node)
         finally:
             loader.dispose()
@@ -71,14 +72,17 @@ def _check_events(events: Iterator[Any]) -> None:
             raise YamlError(f"line {line}: a value of more than {_MAX_SCALAR} characters")
 
 
-def _check_keys(node: Any) -> None:
-    """Refuse a key that is given twice; PyYAML silently keeps the last."""
+def _check_nodes(node: Any) -> None:
+    """Refuse a key that is given twice, of which PyYAML silently keeps the last, and numbers without end."""
     if isinstance(node.value, str):
+        # Python cannot even print an integer of some thousand digits.
+        if node.tag.endswith(":int") and len(node.value) > _MAX_NUMBER:
+            raise YamlError(f"line {node.start_mark.line + 1}: a number of more than {_MAX_NUMBER} characters")
         return
     seen: set[str] = set()
     for item in node.value:
         if not isinstance(item, tuple):
-            _check_keys(item)
+            _check_nodes(item)
             continue
         key, value = item
         if isinstance(key.value, str):
@@ -86,6 +90,5 @@ def _check_keys(node: Any) -> None:
                 line = key.start_mark.line + 1
                 raise YamlError(f"line {line}: the key {key.value[:60]!r} is given twice")
             seen.add(key.value)
-        else:
-            _check_keys(key)
-        _check_keys(value)
+        _check_nodes(key)
+        _check_nodes(value)

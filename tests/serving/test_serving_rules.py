@@ -154,6 +154,15 @@ def test_any_text_gives_findings_or_one_line(*, text, runtime, version, method, 
 
 
 @settings(max_examples=200, deadline=None)
+@given(content=st.one_of(LINES, st.text(max_size=60), CONFIGS.map(json.dumps)), suffix=st.sampled_from(["", ".yaml"]))
+def test_any_file_gives_arguments_or_one_line(tmp_path_factory, content, suffix):
+    path = tmp_path_factory.getbasetemp() / f"serve{suffix}"
+    path.write_bytes(content.encode("utf-8", "surrogatepass"))
+    for runtime in RUNTIMES:
+        judge(f"@{path}", runtime, "0.33.0", method="eagle3", serving=None, config={})
+
+
+@settings(max_examples=200, deadline=None)
 @given(
     CONFIGS,
     st.sampled_from(RUNTIMES),

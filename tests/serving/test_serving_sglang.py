@@ -289,6 +289,12 @@ def test_forced_acceptance(assignment, version, wanted):
     assert [(item.severity, item.slug) for item in items] == ([(wanted, "forced-acceptance")] if wanted else [])
 
 
+@pytest.mark.parametrize(("value", "said"), [("'4\n5'", "'4\\n5'"), ("'\n'", "'\\n'"), ("x" * 99, "x" * 60)])
+def test_forced_acceptance_stays_on_one_line(value, said):
+    (item,) = found(f"SGLANG_SIMULATE_ACC_LEN={value} {EAGLE3} {shape(3, 1, 4)}")
+    assert item.message.startswith(f"SGLANG_SIMULATE_ACC_LEN={said} may force")
+
+
 def test_a_loosened_rule_is_a_warning():
     (item,) = found(f"{EAGLE3} {shape(3, 1, 4)} --speculative-accept-threshold-single 0.5")
     assert (item.severity, item.slug, item.details["parameter"]) == ("warning", "forced-acceptance", "lossy_acceptance")
