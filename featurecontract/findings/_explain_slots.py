@@ -76,10 +76,12 @@ def _cost(steps: tuple[Explanation, ...]) -> int:
 
 def _rank(steps: tuple[Explanation, ...]) -> tuple[Any, ...]:
     order = tuple(sorted(PRIORITY.index(step.slug) for step in steps))
+    # A mismatch explains nothing: it comes last, whatever stands beside it.
+    unexplained = any(step.slug == "layer-mismatch" for step in steps)
     # Among equal explanations the smaller shift, then the fewer slots, then the later slots kept in place.
     size = sum(abs(step.details.get("shift", 0)) for step in steps)
     touched = sum(len(step.slots) for step in steps)
-    return (_cost(steps), order, size, touched)
+    return (_cost(steps), unexplained, order, size, touched)
 
 
 def _alignments(wanted: tuple[int, ...], fed: tuple[int, ...]) -> Iterator[_Aligned]:
@@ -122,6 +124,8 @@ def _residuals(aligned: _Aligned) -> Iterator[tuple[Explanation, ...]]:
     whole = _whole_shifts(aligned)
     yield from ((step,) for step in whole if _shifted(wanted, step.details["shift"]) == fed)
     if aligned.uniform_only:
+        if Counter(wanted) == Counter(fed):
+            yield (_permutation(aligned, wanted, fed),)
         yield from _partial(aligned, wanted, fed, leave_one=True)
         return
     yield from _orders(aligned, wanted, fed)
