@@ -86,7 +86,11 @@ class IdRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetRule:
-    """What the target's model code does with ids: translation, default, reach of both ends, order."""
+    """What the target's model code does with ids: translation, default, reach of both ends, order.
+
+    ``only_if``, ``unless`` and ``when_false`` name keys of the drafter's config that must, or must not, hold something
+    true, or must be exactly false; a rule with one of them speaks for every target that it lists, named or not.
+    """
 
     methods: tuple[str, ...]
     source: str
@@ -101,11 +105,17 @@ class TargetRule:
     embedding: Outcome = field(default_factory=Outcome)
     last: Outcome = field(default_factory=Outcome)
     beyond: Outcome = field(default_factory=lambda: Outcome(outcome="dropped"))
+    unsorted: Outcome = field(default_factory=Outcome)
+    missing: Outcome = field(default_factory=Outcome)
     aliases: Mapping[str, str] = field(default_factory=dict)
     final_norm_id: int | None = None
     with_embedding: bool = False
     order: str = "visit"
     unsupported: str = ""
+    unsupported_when: str = ""
+    only_if: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    when_false: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +168,7 @@ class MethodRule:
     architectures: tuple[str, ...] = ()
     reason: str = ""
     needs: tuple[str, ...] = ()
+    needs_present: tuple[str, ...] = ()
     message: str = ""
     unknown: str = ""
     source: str = ""
@@ -239,6 +250,7 @@ _WORDS: Mapping[tuple[str, str], tuple[str, ...]] = {
 _CHECKED: Mapping[str, Callable[[str], object]] = {
     "versions": lambda text: in_range("1", text),
     "when": lambda text: condition_holds(text, (1,), 30),
+    "unsupported_when": lambda text: condition_holds(text, (1,), 30),
     "default": lambda text: evaluate(text, 30),
 }
 

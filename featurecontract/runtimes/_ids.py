@@ -100,6 +100,8 @@ def translate(target: TargetRule, read: Read, query: Query) -> Translated:
         rule = f" because {chosen.when}" if chosen.when else ""
         steps.append(f"id k is h[k{shift:+d}]{rule}" if shift else f"id k is h[k]{rule}")
     trouble = _reach(target, listed, depth)
+    if trouble is None and target.unsorted.outcome == "crash" and list(listed) != sorted(set(listed)):
+        trouble = Crash(cause="unsorted ids", when=target.unsorted.when, message=target.unsorted.message)
     order = listed
     if target.order == "visit":
         order = tuple(sorted(set(listed)))

@@ -128,5 +128,7 @@ class Case:
             and (not runners or self.runner in runners)
             and (not drafters or self.drafter in drafters)
             and all(lookup(self.query.config, key)[1] for key in getattr(entry, "only_if", ()))
+            and not any(lookup(self.query.config, key)[1] for key in getattr(entry, "unless", ()))
+            and all(lookup(self.query.config, key)[1] is False for key in getattr(entry, "when_false", ()))
             and in_range(self.version, entry.versions)
         )

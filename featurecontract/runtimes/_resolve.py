@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.dialects import lookup
+from featurecontract.runtimes._expressions import condition_holds
 from featurecontract.runtimes._flags import apply_flags
 from featurecontract.runtimes._ids import Read, default_boundaries, intended_wiring, read_ids, translate
 from featurecontract.runtimes._query import Case, Crash, Query, Resolution
@@ -31,13 +32,18 @@ def resolve(rules: RuntimeRules, runner: str, version: str, query: Query) -> Res
     base = replace(base, crash=_load_crash(method, case), sources=_add((), method.source))
     matching = list(case.matching(rules.targets))
     target = next((item for item in matching if not item.architectures or _serves(item, query)), None)
-    if target is not None and (target.architectures or not _distinct(matching, query)):
+    if target is not None and (_decided(target) or not _distinct(matching, query)):
         return _resolve_target(case, base, target)
     return _unknown_target(case, base, matching)
 
 
 def _serves(rule: TargetRule, query: Query) -> bool:
     return any(name in rule.architectures for name in query.architectures)
+
+
+def _decided(rule: TargetRule) -> bool:
+    """Whether the rule was chosen by what the target or the config says, not for want of a better one."""
+    return bool(rule.architectures or rule.only_if or rule.when_false)
 
 
 def _distinct(matching: list[TargetRule], query: Query) -> bool:
@@ -79,7 +85,7 @@ def _unknown_target(case: Case, base: Resolution, matching: list[TargetRule]) ->
 
 def _resolve_target(case: Case, base: Resolution, target: TargetRule) -> Resolution:
     query, rules = case.query, case.rules
-    if target.unsupported:
+    if target.unsupported and condition_holds(target.unsupported_when, (), query.num_hidden_layers):
         crash = base.crash or Crash(cause="target", when="at load", message=target.unsupported)
         named = query.architectures[0] if query.architectures else target.group
         return replace(
@@ -93,6 +99,9 @@ def _resolve_target(case: Case, base: Resolution, target: TargetRule) -> Resolut
     read = read_ids(id_rule, case)
     if read.crash is not None:
         return replace(base, group=target.group, crash=base.crash or read.crash, reason=read.crash.message)
+    if read.defaulted and target.missing.outcome == "crash":
+        missing = Crash(cause="ids missing", when=target.missing.when, message=target.missing.message)
+        return replace(base, group=target.group, crash=base.crash or missing, reason=missing.message)
     found = translate(target, read, query)
     wiring, unread, flag_steps = apply_flags(case, found.features)
     return replace(
@@ -141,6 +150,9 @@ def _load_crash(method: MethodRule, case: Case) -> Crash | None:
         if lookup(case.query.config, key)[1] is None:
             message = method.message or f"config.json has no {key}"
             return Crash(cause=f"needs {key}", when="at load", message=message)
+    for key in method.needs_present:
+        if not lookup(case.query.config, key)[0]:
+            return Crash(cause=f"needs {key}", when="at load", message=method.message or f"config.json has no {key}")
     if method.architectures and case.drafter and case.drafter not in method.architectures:
         text = method.unknown or "Model architectures ['{arch}'] are not supported for now"
         return Crash(cause="drafter architecture", when="at load", message=text.replace("{arch}", case.drafter[:80]))

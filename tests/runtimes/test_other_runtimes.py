@@ -197,8 +197,12 @@ class TestLlamaCpp:
         assert "layer input tensor is null" in found.crash.message
 
     def test_without_draft_vocab_size_it_is_a_plain_llama(self):
-        found = predict("llama.cpp", extra={"draft_vocab_size": None})
+        (choice,) = choose("llama.cpp")
+        config = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": 4096}
+        query = Query(method="eagle3", config=config, num_hidden_layers=32, hidden_size=4096, architectures=(LLAMA,))
+        found = resolve(choice.rules, choice.runner, choice.version, query)
         assert found.crash.cause == "needs draft_vocab_size"
+        assert predict("llama.cpp", extra={"draft_vocab_size": None}).crash is None  # present is enough
 
     def test_dflash_adds_one_and_has_no_last_state(self):
         assert dflash("llama.cpp", [1, 15, 28]).wiring.boundaries == (2, 16, 29)
@@ -289,9 +293,11 @@ class TestAtom:
     def test_kimi_is_one_block_before_tokenspeed(self):
         assert predict("atom", nested=[2, 30, 58], target=KIMI, depth=61).wiring.boundaries == (2, 30, 58)
 
-    def test_the_flag_that_defaults_to_false_is_said(self):
-        assert any("use_aux_hidden_state" in item.message for item in predict("atom", nested=[1, 15, 28]).cautions)
-        assert predict("atom").cautions == ()
+    def test_an_eagle_config_without_the_flag_feeds_the_last_state_alone(self):
+        bare = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}
+        (feature,) = predict("atom", extra=bare).wiring.features
+        assert (feature.boundary, feature.state) == (32, "final_norm")
+        assert predict("atom", nested=[1, 15, 28]).wiring.boundaries == (1, 15, 28)
 
 
 class TestTpuInference:
