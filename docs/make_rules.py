@@ -1,4 +1,4 @@
-"""Write docs/rules.md from the catalogue of rules: ``python docs/make_rules.py``."""  # noqa: INP001
+"""Write docs/rules.md from the catalogue of rules: ``python docs/make_rules.py``."""
 
 from __future__ import annotations
 

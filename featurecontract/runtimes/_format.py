@@ -266,6 +266,7 @@ def parse_rules(value: object, *, source: str) -> RuntimeRules:
     rules = _build(RuntimeRules, value, "", problems)
     if rules is not None:
         _check_releases(rules, problems)
+        _check_targets(rules, problems)
     if problems or rules is None:
         raise InputError(source, tuple(problems), slug="runtime-unknown")
     parsed: RuntimeRules = rules
@@ -294,6 +295,18 @@ def field_types(cls: Any) -> dict[str, Any]:
 def allowed_words(cls: Any, name: str) -> tuple[str, ...]:
     """Return the words that a field may hold, empty for free text."""
     return _WORDS.get((cls.__name__, name), ())
+
+
+def _check_targets(rules: RuntimeRules, problems: list[Problem]) -> None:
+    for index, rule in enumerate(rules.targets):
+        if not rule.explicit or rule.explicit[-1].when:
+            problems.append(
+                Problem(
+                    place=f"targets[{index}].explicit",
+                    message="no case is left for other lists of ids",
+                    next_step="end it with a case that has no `when`",
+                )
+            )
 
 
 def _build(cls: Any, value: object, path: str, problems: list[Problem]) -> Any:

@@ -99,9 +99,14 @@ def _resolve_target(case: Case, base: Resolution, target: TargetRule) -> Resolut
     read = read_ids(id_rule, case)
     if read.crash is not None:
         return replace(base, group=target.group, crash=base.crash or read.crash, reason=read.crash.message)
-    if read.defaulted and target.missing.outcome == "crash":
-        missing = Crash(cause="ids missing", when=target.missing.when, message=target.missing.message)
-        return replace(base, group=target.group, crash=base.crash or missing, reason=missing.message)
+    if (
+        read.defaulted
+        and target.state == "residual"
+        and (target.missing.outcome == "crash" or not (target.default or target.spaced))
+    ):
+        message = target.missing.message or f"{rules.title} has no default list, and the config names no ids it reads"
+        missing = Crash(cause="ids missing", when=target.missing.when, message=message)
+        return replace(base, group=target.group, crash=base.crash or missing, reason=message)
     found = translate(target, read, query)
     wiring, unread, flag_steps = apply_flags(case, found.features)
     return replace(

@@ -37,8 +37,12 @@ def width_crash(case: Case, features: tuple[Feature, ...]) -> Crash | None:
     if built != len(features) and features and not _single_state(features):
         fed, wanted = len(features) * query.hidden_size, built * width
         out = query.fc_out or width
-        text = case.rules.width_message or "mat1 and mat2 shapes cannot be multiplied ({rows}x{fed} and {wanted}x{out})"
-        message = text.format(rows="N", fed=fed, wanted=wanted, out=out)
+        message = (
+            case.rules.width_message or "mat1 and mat2 shapes cannot be multiplied ({rows}x{fed} and {wanted}x{out})"
+        )
+        # A fork's text is data: only these four words are filled in.
+        for word, value in (("{rows}", "N"), ("{fed}", fed), ("{wanted}", wanted), ("{out}", out)):
+            message = message.replace(word, str(value))
         return Crash(cause="number of planes", when="at the first request", message=message)
     return None
 
