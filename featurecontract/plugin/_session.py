@@ -1,0 +1,183 @@
+"""The hooks of a session that checks contracts: collect, judge each item, report across workers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from featurecontract.contract import CONTRACT_FILE
+from featurecontract.errors import InputError
+from featurecontract.plugin._check import Check
+from featurecontract.plugin._items import CheckpointCollector, StatementItem
+from featurecontract.plugin._names import part
+from featurecontract.plugin._placement import DIGEST
+from featurecontract.plugin._report import notices_of, write_report
+from featurecontract.plugin._texts import block, one_line, reference
+from featurecontract.render._view import is_failing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from featurecontract.contract import Contract
+    from featurecontract.plugin._settings import Settings
+
+__all__ = ["ContractSession", "Outcome"]
+
+_KEY = "featurecontract"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The texts of one item: what fails it, what could not be checked, what is only worth knowing."""
+
+    failed: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class ContractSession:
+    """The plugin object that is registered when a checkpoint is named."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        """Prepare one check for each checkpoint; nothing is read yet."""
+        self.config = config
+        self.settings = settings
+        self.checks = tuple(Check(subject, settings) for subject in settings.subjects)
+        self.notices: dict[str, list[str]] = {}
+        self.from_workers: dict[str, dict[str, Any]] = {}
+        self._order: dict[str, int] | None = None
+
+    def contract(self, index: int) -> Contract:
+        """Return a checkpoint's contract for the fixture; a broken one is that test's error, on one line."""
+        try:
+            return self.checks[index].contract
+        except InputError as error:
+            return pytest.fail(one_line(error), pytrace=False)
+
+    def outcome(self, item: StatementItem) -> Outcome:
+        """Judge one item; the first call for a checkpoint runs its check."""
+        check = self.checks[item.index]
+        order = self._positions(item.session)
+        failed: list[str] = []
+        unchecked: list[str] = []
+        remarks: list[str] = []
+        if isinstance(check.opened, InputError):
+            return Outcome(unchecked=(one_line(check.opened),))
+        for found, places in zip(check.report.findings, check.places, strict=True):
+            if item.address not in places:
+                continue
+            ids = [f"{check.subject.node_id}::{address}" for address in places]
+            # In full on the first that runs, which -k or --deselect may have moved.
+            first = min((node for node in ids if node in order), key=order.__getitem__, default=item.nodeid)
+            text = block(check.report, found) if first == item.nodeid else reference(found, first)
+            (unchecked if found.unchecked else failed if is_failing(found, check.report) else remarks).append(text)
+        if item.address == DIGEST:
+            fault, note = check.digest_faults
+            failed += [f"error: {fault}"] if fault else []
+            remarks += [f"note: {note}"] if note else []
+        return Outcome(tuple(failed), tuple(unchecked), tuple(remarks))
+
+    def _positions(self, session: pytest.Session) -> dict[str, int]:
+        if self._order is None:
+            self._order = {node.nodeid: place for place, node in enumerate(session.items)}
+        return self._order
+
+    def pytest_report_header(self) -> str:
+        """Say in one line what is checked."""
+        listed = ", ".join(check.subject.label for check in self.checks)
+        return f"featurecontract: {listed}, runtimes {', '.join(self.settings.runtimes) or 'of the contract'}"
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
+        """Add the checkpoints to what the session collects, whatever paths were given."""
+        outcome: Any = yield
+        report = outcome.get_result()
+        if isinstance(collector, pytest.Session) and report.passed:
+            named = self._named_paths()
+            report.result += [
+                self._collector(collector, index)
+                for index, check in enumerate(self.checks)
+                if check.subject.directory / CONTRACT_FILE not in named
+            ]
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        """Collect a contract whose file or node id was given as an argument, so that a node id can be pasted."""
+        if file_path.name != CONTRACT_FILE or file_path not in self._named_paths():
+            return None
+        for index, check in enumerate(self.checks):
+            if check.subject.directory / CONTRACT_FILE == file_path:
+                return self._collector(parent, index)
+        return None
+
+    def _collector(self, parent: pytest.Collector, index: int) -> pytest.Collector:
+        subject = self.checks[index].subject
+        collector: pytest.Collector = CheckpointCollector.from_parent(
+            parent,
+            name=subject.node_id,
+            path=subject.directory / CONTRACT_FILE,
+            nodeid=subject.node_id,
+            contracts=self,
+            index=index,
+        )
+        return collector
+
+    def _named_paths(self) -> set[Path]:
+        base = self.config.invocation_params.dir
+        return {base / text.partition("::")[0] for text in self.config.args if CONTRACT_FILE in text}
+
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        """Run a test once for each of several checkpoints; a test that parametrises the name itself is left alone."""
+        if len(self.checks) < 2 or "feature_contract" not in metafunc.fixturenames:  # noqa: PLR2004
+            return
+        marks = metafunc.definition.iter_markers("parametrize")
+        if any("feature_contract" in str(mark.args[:1]) or "argnames" in mark.kwargs for mark in marks):
+            return
+        ids = [part(check.subject.label.replace("/", "-")) for check in self.checks]
+        metafunc.parametrize("feature_contract", range(len(self.checks)), ids=ids, indirect=True, scope="session")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Send what this process found to the controller, or write it when this is the controller."""
+        ran = {check.subject.node_id: check for check in self.checks if "report" in vars(check)}
+        found = {name: {"report": _json(check), "notices": notices_of(check)} for name, check in ran.items()}
+        if hasattr(self.config, "workerinput"):
+            self.config.workeroutput[_KEY] = json.dumps(found)  # type: ignore[attr-defined]
+            return
+        for name, entry in (self.from_workers | found).items():
+            self.notices[name] = list(entry["notices"])
+        if self.settings.report is None or self.config.option.collectonly:
+            return
+        # A checkpoint none of whose items ran is checked now: the file is about all of them, whatever -k chose.
+        merged = {name: entry["report"] for name, entry in self.from_workers.items()}
+        reports = [merged.get(check.subject.node_id) or _json(check) for check in self.checks]
+        fault = write_report(self.settings.report, reports)
+        if fault:
+            self.notices["--feature-contract-report"] = [fault]
+            if session.exitstatus == pytest.ExitCode.OK:
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take over what an xdist worker found; the first one that checked a checkpoint speaks for all."""
+        for name, entry in json.loads(getattr(node, "workeroutput", {}).get(_KEY, "{}")).items():
+            self.from_workers.setdefault(name, entry)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Say the warnings, and everything that was asked for and not compared."""
+        said = [(name, text) for name, texts in self.notices.items() for text in texts]
+        if not said:
+            return
+        terminalreporter.section("feature contracts")
+        for name, text in said:
+            terminalreporter.write_line(f"{name.removesuffix('/' + CONTRACT_FILE)}: {text}")
+
+
+def _json(check: Check) -> dict[str, Any]:
+    from featurecontract.render import render
+
+    value: dict[str, Any] = json.loads(render(check.report, "json"))
+    return value
