@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import json
 import struct
+from math import prod
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -19,7 +20,9 @@ DRAFTERS = HERE / "drafters"
 STORY = HERE / "kimi-k2.5-origin-story.json"
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 #: Dialects whose checkpoints hold no ``fc``.
-WITHOUT_PROJECTION = {"D10": "lm_head.weight", "D25": "proj.0.weight", "D26": "0.0.linear.weight"}
+WITHOUT_PROJECTION = {"D10": "midlayer.hidden_norm.weight", "D25": "proj.0.weight", "D26": "0.0.linear.weight"}
+#: Dialects whose drafters borrow the target's head.
+WITHOUT_HEAD = ("D1", "D2", "D17", "D18", "D19", "D20", "D25", "D26")
 
 
 def read(path: Path) -> dict:
@@ -89,6 +92,11 @@ def tensor_shapes(record: dict) -> dict[str, list[int]]:
     else:
         known = truths(record)
         shapes["fc.weight"] = [hidden, (len(known[0]) if known else 3) * width]
+    if code not in WITHOUT_HEAD:
+        shapes["lm_head.weight"] = [
+            body_value(record["config"], "draft_vocab_size") or body_value(record["config"], "vocab_size") or 1000,
+            hidden,
+        ]
     if code == "D7":
         shapes |= {f"fc_norm.{slot}.weight": [width] for slot in range(3)}
     if code in ("D1", "D2"):
@@ -97,18 +105,29 @@ def tensor_shapes(record: dict) -> dict[str, list[int]]:
 
 
 def write_checkpoint(record: dict, directory: Path, *, config: dict | None = None) -> Path:
-    """Write config.json and a sparse safetensors file: a true header over a hole of the right length."""
+    """Write config.json and a sparse safetensors file: a true header over a hole, and a map of draft id i to 2 i."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "config.json").write_text(json.dumps(config or record["config"]), "utf-8")
+    dtype = DTYPES[body_value(record["config"], "dtype") or body_value(record["config"], "torch_dtype") or "bfloat16"]
     header, end = {}, 0
     for name, shape in tensor_shapes(record).items():
-        size = 2
-        for length in shape:
-            size *= length
-        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [end, end + size]}
+        size = prod(shape) * (4 if dtype == "F32" else 2)
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
         end += size
+    draft, full = body_value(record["config"], "draft_vocab_size"), body_value(record["config"], "vocab_size")
+    offsets = b"" if None in (draft, full) or draft == full else struct.pack(f"<{draft}q", *range(draft))
+    if offsets:
+        header["d2t"] = {"dtype": "I64", "shape": [draft], "data_offsets": [end, end + len(offsets)]}
+        header["t2d"] = {
+            "dtype": "BOOL",
+            "shape": [full],
+            "data_offsets": [end + len(offsets), end + len(offsets) + full],
+        }
+        offsets += bytes(index % 2 == 0 and index < 2 * draft for index in range(full))
     raw = json.dumps(header).encode()
     with (directory / "model.safetensors").open("wb") as stream:
         stream.write(struct.pack("<Q", len(raw)) + raw)
         stream.truncate(8 + len(raw) + end)
+        stream.seek(8 + len(raw) + end)
+        stream.write(offsets)
     return directory

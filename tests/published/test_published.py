@@ -41,7 +41,8 @@ def test_the_record_is_whole():
 @EACH
 def test_record_is_complete_and_public(record):
     expected = {"name", "source", "dialect", "config", "reconstructed", "target", "tensors", "truth", "basis", "note"}
-    assert expected <= record.keys() <= expected | {"assumed", "contract"}
+    assert expected <= record.keys() <= expected | {"assumed", "contract", "no_contract"}
+    assert ("contract" in record) != ("no_contract" in record)
     assert record["target"].keys() == {"name", "num_hidden_layers", "hidden_size", "architecture"}
     # What nobody states stays null, and the tests say what they take instead.
     unstated = None in (record["target"]["num_hidden_layers"], record["target"]["hidden_size"])
