@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.errors import Problem
@@ -65,9 +66,11 @@ def sha256() -> Check:
 
 
 def integer(low: int = 0, high: int = MAX_INT) -> Check:
-    """An integer in [low, high]; true and 1.0 are not integers."""
+    """An integer in [low, high]; true is none, 1.0 is 1, as in JSON Schema."""
 
     def check(value: object, path: str, problems: list[Problem]) -> Any:
+        if isinstance(value, float) and value.is_integer() and low <= value <= high:
+            return int(value)
         if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
             return value
         span = f"of at least {low}" if high == MAX_INT else f"from {low} to {high}"
@@ -80,8 +83,10 @@ def number(low: float = -math.inf, high: float = math.inf) -> Check:
     """A finite number in [low, high], kept as a float."""
 
     def check(value: object, path: str, problems: list[Problem]) -> Any:
-        if isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high:
-            return float(value)
+        # An integer that no float can hold is no number of a contract: it would not survive a rewrite.
+        real = isinstance(value, float) or (isinstance(value, int) and abs(value) <= sys.float_info.max)
+        if real and not isinstance(value, bool) and low <= value <= high and math.isfinite(value):  # type: ignore[operator, arg-type]
+            return float(value)  # type: ignore[arg-type]
         span = "" if (low, high) == (-math.inf, math.inf) else f" from {low:g} to {high:g}"
         return _refuse(value, f"a number{span}", path, problems)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["contract_from_dict", "contract_to_dict", "newer_minor"]
 
-REQUIRED = object()
+_VERSION = re.compile(r"(?:0|[1-9][0-9]{0,5})\.(?:0|[1-9][0-9]{0,5})")
 PRE_NORMS = ("none", "joint", "per_feature", "unknown")
 
 
@@ -30,6 +30,14 @@ class _Shape:
 
     cls: Any
     keys: Mapping[str, tuple[c.Check, bool]]  # check, required
+
+
+class _Problems(list[Problem]):
+    """The problems of one contract, and whether a key that nobody knows is one: not in a newer minor version."""
+
+    def __init__(self, *, refuse_unknown: bool = True) -> None:
+        super().__init__()
+        self.refuse_unknown = refuse_unknown
 
 
 def _nested(cls: Any) -> c.Check:
@@ -212,6 +220,8 @@ def _decode_object(value: object, path: str, problems: list[Problem], shape: _Sh
         if required and key not in value:
             problems.append(Problem(place=f"{prefix}{key}", message="is missing", next_step="add it"))
             bad = True
+    if extra and isinstance(problems, _Problems) and problems.refuse_unknown:
+        _refuse_extra(extra, prefix, shape, problems)
     if bad:
         return c.INVALID
     return shape.cls(**known, extra=extra)
@@ -224,34 +234,20 @@ def _refuse_extra(extra: Mapping[str, Any], prefix: str, shape: _Shape, problems
         problems.append(Problem(place=f"{prefix}{c.describe(key)[1:-1]}", message="unknown key", next_step=hint))
 
 
-def _extra_problems(instance: Any, path: str, problems: list[Problem]) -> None:
-    """Refuse unknown keys anywhere in a contract whose version this package knows whole."""
-    prefix = f"{path}." if path else ""
-    if getattr(instance, "extra", None):
-        _refuse_extra(instance.extra, prefix, _shapes()[type(instance)], problems)
-    for key in _shapes()[type(instance)].keys:
-        value = getattr(instance, key)
-        if type(value) in _shapes():
-            _extra_problems(value, f"{prefix}{key}", problems)
-        elif isinstance(value, tuple):
-            for index, entry in enumerate(value):
-                if type(entry) in _shapes():
-                    _extra_problems(entry, f"{prefix}{key}[{index}]", problems)
-
-
 def shape_problems(value: object) -> tuple[Problem, ...]:
     """Return what the JSON Schema also refuses: types, ranges, missing and unknown keys; for 1.0 contracts."""
-    problems: list[Problem] = []
-    contract = _decode_object(value, "", problems, _shapes()[m.Contract])
-    if contract is not c.INVALID:
-        _extra_problems(contract, "", problems)
+    problems: list[Problem] = _Problems()
+    version = value.get("contract_version") if isinstance(value, dict) else None
+    if isinstance(version, str) and version != m.CONTRACT_VERSION:
+        problems.append(Problem(place="contract_version", message=f"is not {m.CONTRACT_VERSION}"))
+    _decode_object(value, "", problems, _shapes()[m.Contract])
     return tuple(problems)
 
 
 def contract_from_dict(value: object, *, source: str) -> m.Contract:
     """Decode a contract; raises InputError with every problem, or with ``contract-version`` for another major."""
     version = value.get("contract_version") if isinstance(value, dict) else None
-    if isinstance(version, str) and not re.fullmatch(r"\d{1,6}\.\d{1,6}", version):
+    if isinstance(version, str) and not _VERSION.fullmatch(version):
         raise InputError.single(
             source,
             f"{c.describe(version)} is not a version such as 1.0",
@@ -267,11 +263,9 @@ def contract_from_dict(value: object, *, source: str) -> m.Contract:
             next_step="install the featurecontract release that wrote it, or write the contract again with `init`",
             slug="contract-version",
         )
-    problems: list[Problem] = []
+    problems: list[Problem] = _Problems(refuse_unknown=not (isinstance(version, str) and newer_minor(version)))
     contract = _decode_object(value, "", problems, _shapes()[m.Contract])
     if contract is not c.INVALID:
-        if not newer_minor(contract.contract_version):
-            _extra_problems(contract, "", problems)
         problems += consistency_problems(contract)
     if problems:
         raise InputError(source, tuple(problems), slug="contract-invalid")

@@ -48,7 +48,8 @@ def loads(data: bytes, *, source: str = CONTRACT_FILE) -> Contract:
 def contract_path(path: str | os.PathLike[str]) -> Path:
     """Return the contract's file for a checkpoint directory or for the file itself."""
     found = Path(path)
-    return found / CONTRACT_FILE if found.is_dir() else found
+    # Not `Path.is_dir`, which raises for names that are too long.
+    return found / CONTRACT_FILE if os.path.isdir(found) else found  # noqa: PTH112
 
 
 def load(path: str | os.PathLike[str]) -> Contract:
@@ -57,7 +58,7 @@ def load(path: str | os.PathLike[str]) -> Contract:
     Raises InputError: ``contract-missing`` when there is none, ``contract-invalid`` or ``contract-version``.
     """
     found = contract_path(path)
-    if not found.exists():
+    if _is_absent(found):
         raise InputError.single(
             str(found),
             "there is no feature contract here",
@@ -66,6 +67,17 @@ def load(path: str | os.PathLike[str]) -> Contract:
         )
     value = read_json(found, max_bytes=MAX_CONTRACT_BYTES, slug="contract-invalid")
     return contract_from_dict(value, source=str(found))
+
+
+def _is_absent(path: Path) -> bool:
+    """Whether there is nothing at a path; what cannot be told is left to the reader's own message."""
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except (OSError, ValueError):
+        return False
+    return False
 
 
 def save(contract: Contract, path: str | os.PathLike[str]) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Literal
 
 from featurecontract.errors import UsageError
@@ -39,7 +39,7 @@ class Rule:
 @lru_cache(maxsize=1)
 def catalogue() -> dict[str, Rule]:
     """Return every rule by slug, in the order of their ids."""
-    raw = json.loads(files("featurecontract.findings").joinpath("catalogue.json").read_text("utf-8"))
+    raw = json.loads(Path(__file__).with_name("catalogue.json").read_text("utf-8"))
     return {entry["slug"]: Rule(**entry) for entry in raw["rules"]}
 
 

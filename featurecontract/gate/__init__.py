@@ -1,12 +1,17 @@
-"""The gate: reads the inputs, asks the rules, runs the one diff, returns a report."""
+"""The gate: reads the inputs, asks the rules, runs the one diff, returns a report. Names are imported on first use."""
 
-from featurecontract.gate._changes import prediction_changes
-from featurecontract.gate._compare import compare_contracts
-from featurecontract.gate._compose import compose_contract, pick_candidate
-from featurecontract.gate._inputs import Inputs, load_inputs, query_of, refused, target_text
-from featurecontract.gate._listing import json_schema, listing
-from featurecontract.gate._run import check, check_inputs, predict, predict_inputs
-from featurecontract.gate._write import write_contract
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from featurecontract.gate._changes import prediction_changes
+    from featurecontract.gate._compare import compare_contracts
+    from featurecontract.gate._compose import compose_contract, pick_candidate
+    from featurecontract.gate._inputs import Inputs, load_inputs, query_of, refused, target_text
+    from featurecontract.gate._listing import json_schema, listing
+    from featurecontract.gate._run import check, check_inputs, predict, predict_inputs
+    from featurecontract.gate._write import write_contract
 
 __all__ = [
     "Inputs",
@@ -26,3 +31,24 @@ __all__ = [
     "target_text",
     "write_contract",
 ]
+
+# `check` is the command of a gate that runs at every deploy: it does not pay for what `init` and `diff` need.
+_HOMES = {
+    "_changes": ("prediction_changes",),
+    "_compare": ("compare_contracts",),
+    "_compose": ("compose_contract", "pick_candidate"),
+    "_inputs": ("Inputs", "load_inputs", "query_of", "refused", "target_text"),
+    "_listing": ("json_schema", "listing"),
+    "_run": ("check", "check_inputs", "predict", "predict_inputs"),
+    "_write": ("write_contract",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module on first use."""
+    from importlib import import_module
+
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"featurecontract.gate.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

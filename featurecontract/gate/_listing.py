@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 __all__ = ["json_schema", "listing"]
@@ -32,6 +32,11 @@ def listing(what: str) -> list[dict[str, str]]:
     ]
 
 
+def contract_schema() -> Path:
+    """Return the file of the contract's schema."""
+    return Path(__file__).parents[1] / "contract" / "schema" / "feature_contract-1.schema.json"
+
+
 def json_schema(which: str) -> dict[str, Any]:
     """Return a published JSON Schema: ``contract``, ``report`` or ``rules``."""
     if which == "report":
@@ -42,6 +47,6 @@ def json_schema(which: str) -> dict[str, Any]:
         from featurecontract.runtimes import rules_schema
 
         return rules_schema()
-    text = files("featurecontract.contract").joinpath("schema/feature_contract-1.schema.json").read_text("utf-8")
+    text = contract_schema().read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from featurecontract.runtimes import Resolution
+    from featurecontract.serving import Arguments
 
 __all__ = ["check", "check_inputs", "predict", "predict_inputs"]
 
@@ -108,6 +109,8 @@ def check_inputs(
     predicted: list[Predicted] = []
     wanted = tuple(runtimes) or (contract.serving.runtimes if contract.serving else ())
     for choice in _choices(wanted, findings, rules):
+        if arguments is not None and not _used(choice, arguments):
+            continue
         found = resolve(choice.rules, choice.runner, choice.version, query)
         predicted.append(_predicted(choice, found))
         judged, count = judge(choice, query, found, contract)
@@ -135,6 +138,14 @@ def check_inputs(
             )
         )
     return _report(inputs, predicted, findings, compared=compared, strict=strict)
+
+
+def _used(choice: RuntimeChoice, arguments: Arguments) -> bool:
+    """Whether the server's environment leaves this runner in use; vLLM's can force one of its two."""
+    from featurecontract.serving import forced_runner
+
+    forced = forced_runner(choice.version, arguments) if choice.rules.runtime == "vllm" else None
+    return forced is None or forced == choice.runner
 
 
 def _choices(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib import import_module
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.errors import UsageError
@@ -43,6 +43,6 @@ def render(report: Report, fmt: str, *, color: bool = False, kind: str = "check"
 
 def report_schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 2020-12) of what ``json`` prints."""
-    text = files("featurecontract.render").joinpath("schema/report-1.schema.json").read_text("utf-8")
+    text = (Path(__file__).parent / "schema" / "report-1.schema.json").read_text("utf-8")
     schema: dict[str, Any] = json.loads(text)
     return schema

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from featurecontract.errors import InputError
@@ -29,7 +29,7 @@ def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
         raise InputError.single(
             "-o html", "needs jinja2, which is not installed", next_step="pip install 'featurecontract[html]'"
         ) from None
-    source = files("featurecontract.render").joinpath("report.html.j2").read_text("utf-8")
+    source = Path(__file__).with_name("report.html.j2").read_text("utf-8")
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     predicting = kind == "predict"
     page = environment.from_string(source).render(

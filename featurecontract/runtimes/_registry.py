@@ -6,7 +6,7 @@ import difflib
 import json
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from featurecontract.errors import UsageError
@@ -39,7 +39,7 @@ _RUNNERS = {"vllm-v1": "vllm", "vllm-v2": "vllm"}
 @cache
 def rules_of(name: str) -> RuntimeRules:
     """Return our own rules of a runtime; the package data is checked like a fork's file."""
-    text = files("featurecontract.runtimes").joinpath("data").joinpath(f"{name}.json").read_text("utf-8")
+    text = (Path(__file__).parent / "data" / f"{name}.json").read_text("utf-8")
     return parse_rules(json.loads(text), source=f"runtimes/data/{name}.json")
 
 

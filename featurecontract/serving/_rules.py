@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.runtimes._versions import in_range
@@ -19,7 +19,7 @@ RUNTIMES = ("sglang", "vllm-v1", "vllm-v2", "tensorrt-llm")
 
 @lru_cache(maxsize=1)
 def _rules() -> dict[str, Any]:
-    text = files("featurecontract.serving").joinpath("rules.json").read_text("utf-8")
+    text = Path(__file__).with_name("rules.json").read_text("utf-8")
     loaded: dict[str, Any] = json.loads(text)
     return loaded
 
