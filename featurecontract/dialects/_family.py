@@ -36,7 +36,7 @@ class Target:
     streams: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Candidate:
     """One reading of a config.
 
@@ -60,7 +60,7 @@ class Candidate:
 Candidates = Callable[["DraftConfig", Target], "Iterable[Candidate]"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Family:
     """A dialect: a stable code and name, a test, and the readings it leaves open.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from featurecontract.dialects import dflash, eagle3, last_state, modelopt, others, specforge, speculators
 from featurecontract.dialects._view import DraftConfig, IdsAt
+from featurecontract.dialects.specforge import USE_AUX
 from featurecontract.errors import UsageError
 from featurecontract.findings import Finding, finding
 
@@ -54,7 +55,7 @@ _SAME_MEANING = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Recognition:
     """What a config says: its dialect, the readings it leaves open, and what is wrong with it.
 
@@ -135,6 +136,13 @@ def _static_findings(
             f"{view.source}: {family.name} states no ids, its default does not fit {target.num_hidden_layers} layers",
             next_step="state the features: `featurecontract init CKPT --target T --features ...`",
         )
+    if candidates and listed and all(item.ids is None for item in candidates) and view.any_flag(*USE_AUX) is not False:
+        yield finding(
+            "ids-ambiguous",
+            f"{view.source}: {listed[0].key} is {list(listed[0].ids)}, which {family.name} does not read",
+            actual=list(listed[0].ids),
+            next_step="state the features with `featurecontract init --features ...`, or name the --dialect",
+        )
     for found in listed:
         repeated = sorted({item for item in found.ids if found.ids.count(item) > 1})
         if repeated:
@@ -173,7 +181,11 @@ def _conflicts(view: DraftConfig) -> Iterator[Finding]:
 
 def _out_of_range(found: IdsAt, target: Target) -> Finding:
     depth = target.num_hidden_layers
-    bad = next((item for item in found.ids if not -1 <= item <= depth), found.ids[0])
+    # What no convention allows comes first, then what only one of them allows.
+    bad = next(
+        (item for low, high in ((-1, depth), (0, depth - 1)) for item in found.ids if not low <= item <= high),
+        found.ids[0],
+    )
     return finding(
         "ids-out-of-range",
         f"{found.key} lists {bad}; a target of {depth} layers has ids -1..{depth - 1} as layer outputs and 0..{depth} "

@@ -16,8 +16,10 @@ __all__ = ["FAMILIES"]
 
 NESTED = ("dflash_config.target_layer_ids", "text_config.dflash_config.target_layer_ids")
 TOP = ("target_layer_ids", "text_config.target_layer_ids")
-NATIVE = "dspark_target_layer_ids"
+NATIVE = ("dspark_target_layer_ids", "text_config.dspark_target_layer_ids")
 REFERENCE = "z-lab's reference and SpecForge take hidden_states[id + 1]"
+# DeepSeek-V4 has 4.
+MAX_STREAMS = 64
 BLOCK_ARCHITECTURES = ("DFlashDraftModel", "DFlash2DraftModel", "QwenDFlashDraftModel", "DFlareDraftModel")
 
 
@@ -26,6 +28,8 @@ def _output(*keys: str, reason: str, confidence: float = 0.95) -> Candidates:
         found = config.ids(*keys)
         if found.state != "list":
             layers = config.integer("num_hidden_layers") or 1
+            if layers > target.num_hidden_layers:
+                return
             found = IdsAt("default", "list", spaced_layer_ids(layers, target.num_hidden_layers))
             candidate = from_ids(
                 found, "layer_output", target, reason="no ids: spaced over the target by draft depth", confidence=0.6
@@ -39,14 +43,14 @@ def _output(*keys: str, reason: str, confidence: float = 0.95) -> Candidates:
 
 
 def _native(config: DraftConfig, target: Target) -> Iterator[Candidate]:
-    streams = config.get("hc_mult")
+    streams = config.integer("hc_mult") or target.streams
     many = Target(
         num_hidden_layers=target.num_hidden_layers,
         hidden_size=target.hidden_size,
-        streams=streams if isinstance(streams, int) and 1 <= streams <= 64 else target.streams,  # noqa: PLR2004
+        streams=streams if streams <= MAX_STREAMS else target.streams,
     )
     candidate = from_ids(
-        config.ids(NATIVE),
+        config.ids(*NATIVE),
         "layer_output",
         many,
         reason="captured after the layer and averaged over the streams (tokenspeed deepseek_v4.py)",
@@ -67,7 +71,7 @@ FAMILIES = (
         code="D23",
         name="dspark-native",
         method="dspark",
-        matches=lambda config: config.ids_at[NATIVE].state == "list",
+        matches=lambda config: config.ids(*NATIVE).state == "list",
         candidates=_native,
         trainer="DeepSeek",
     ),
@@ -76,7 +80,7 @@ FAMILIES = (
         name="specforge-dspark",
         method="dspark",
         matches=lambda config: (
-            config.architecture in ("DSparkDraftModel", "DominoDraftModel", "K3DSparkModel")
+            config.architecture in ("DSparkDraftModel", "DominoDraftModel", "K3DSparkModel", "KimiK3DSparkForCausalLM")
             or config.has("dflash_config.projector_type")
         ),
         candidates=_output(*NESTED, *TOP, reason=REFERENCE),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES"]
 
 EAGLE3_ARCHITECTURES = ("LlamaForCausalLMEagle3", "MiniCPMForCausalLMEagle3", "LlamaEagle3DraftModel")
-PARALLEL_KEYS = ("ptd_token_id", "pard_token", "parallel_drafting", "mask_hidden")
+PARALLEL_KEYS = ("ptd_token_id", "pard_token", "mask_hidden")
 
 
 def _drafts_eagle3(config: DraftConfig) -> bool:
@@ -38,7 +38,10 @@ def _p_eagle(config: DraftConfig) -> bool:
         config.architecture.startswith("PEagle")
         or config.model_type == "llama_peagle"
         or config.speculators_type == "peagle"
-        or (config.has("draft_vocab_size") and any(config.has(key) for key in PARALLEL_KEYS))
+        or (
+            config.has("draft_vocab_size")
+            and (config.flag("parallel_drafting") is True or any(config.has(key) for key in PARALLEL_KEYS))
+        )
     )
 
 

@@ -50,7 +50,13 @@ def _medusa(_config: DraftConfig, target: Target) -> Iterator[Candidate]:
 def _plain_eagle(config: DraftConfig) -> bool:
     return (
         config.architecture
-        in ("LlamaForCausalLM", "LlamaForCausalLMEagle", "MixtralForCausalLM", "EagleLlamaForCausalLM")
+        in (
+            "LlamaForCausalLM",
+            "LlamaForCausalLMEagle",
+            "MixtralForCausalLM",
+            "EagleLlamaForCausalLM",
+            "EagleSpeculator",
+        )
         and config.body("num_hidden_layers") == 1
         and not config.has("draft_vocab_size")
         and not config.has("eagle_config")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from featurecontract.dialects._family import Candidate, Family, Target
-from featurecontract.dialects.specforge import NESTED, nested_candidates
+from featurecontract.dialects.specforge import NESTED, USE_AUX, nested_candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ FAMILIES = (
         code="D10",
         name="modelopt-no-aux",
         method="eagle3",
-        matches=lambda config: config.flag("eagle_config.use_aux_hidden_state") is False,
+        matches=lambda config: config.any_flag(*USE_AUX) is False,
         candidates=_candidates,
         trainer="ModelOpt",
         recurrent=lambda _config: "unknown",

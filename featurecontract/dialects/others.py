@@ -15,10 +15,20 @@ if TYPE_CHECKING:
 
 __all__ = ["FAMILIES"]
 
+METHODS = {
+    "pard2_target_layers": "pard2",
+    "dspark_config.target_layer_ids": "dspark",
+    "dflash_config.layer_ids": "dflash",
+}
+
+
+def _places(key: str) -> tuple[str, str]:
+    return (key, f"text_config.{key}")
+
 
 def _one_convention(key: str, convention: Convention, reason: str) -> Candidates:
     def candidates(config: DraftConfig, target: Target) -> Iterator[Candidate]:
-        candidate = from_ids(config.ids(key), convention, target, reason=reason, confidence=0.8)
+        candidate = from_ids(config.ids(*_places(key)), convention, target, reason=reason, confidence=0.8)
         if candidate is not None:
             yield candidate
 
@@ -27,7 +37,7 @@ def _one_convention(key: str, convention: Convention, reason: str) -> Candidates
 
 def _undecided(key: str, dialect: str) -> Candidates:
     def candidates(config: DraftConfig, target: Target) -> Iterator[Candidate]:
-        yield from both_readings(config.ids(key), target, output_prior=0.5, dialect=dialect)
+        yield from both_readings(config.ids(*_places(key)), target, output_prior=0.5, dialect=dialect)
 
     return candidates
 
@@ -36,7 +46,7 @@ def _from_the_end(key: str, dialect: str) -> Candidates:
     def candidates(config: DraftConfig, target: Target) -> Iterator[Candidate]:
         """Read negative ids as Python indices into transformers' tuple, whose last entry is norm(h[L])."""
         depth = target.num_hidden_layers
-        found = config.ids(key)
+        found = config.ids(*_places(key))
         features = []
         for slot, item in enumerate(found.ids):
             boundary = item if item >= 0 else depth + 1 + item
@@ -66,8 +76,8 @@ def _family(key: str, name: str, candidates: Candidates, trainer: str) -> Family
     return Family(
         code="D28",
         name=name,
-        method={"pard2_target_layers": "pard2", "dspark_config.target_layer_ids": "dspark"}.get(key, "eagle3"),
-        matches=lambda config: config.ids_at[key].state == "list",
+        method=METHODS.get(key, "eagle3"),
+        matches=lambda config: config.ids(*_places(key)).state == "list",
         candidates=candidates,
         trainer=trainer,
     )
@@ -107,6 +117,9 @@ FAMILIES = (
         "",
     ),
     _family("eagle_config.layer_ids", "vllm-nested-layer-ids", _undecided("eagle_config.layer_ids", "home-made"), ""),
+    _family(
+        "dflash_config.layer_ids", "vllm-nested-dflash-ids", _undecided("dflash_config.layer_ids", "home-made"), ""
+    ),
     _family(
         "dspark_config.target_layer_ids",
         "dspark-nested",

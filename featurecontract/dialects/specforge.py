@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
     from featurecontract.dialects._view import DraftConfig
 
-__all__ = ["FAMILIES", "NESTED", "nested_candidates"]
+__all__ = ["FAMILIES", "NESTED", "USE_AUX", "nested_candidates"]
 
 NESTED = "eagle_config.eagle_aux_hidden_state_layer_ids"
+USE_AUX = ("eagle_config.use_aux_hidden_state", "text_config.eagle_config.use_aux_hidden_state")
 FLAT = "eagle_aux_hidden_state_layer_ids"
 MLA_ARCHITECTURES = ("Eagle3DeepseekV2ForCausalLM", "Eagle3DeepseekV3ForCausalLM")
 
@@ -23,7 +24,7 @@ def nested_candidates(
     config: DraftConfig, target: Target, *, dialect: str, output_prior: float, ascending: bool = False
 ) -> Iterator[Candidate]:
     """Yield the readings of ``eagle_config``: one last state, a list of ids, or the trainer's default."""
-    if config.flag("eagle_config.use_aux_hidden_state") is False:
+    if config.any_flag(*USE_AUX) is False:
         yield final_state(
             target,
             normed=True,

@@ -71,8 +71,12 @@ def _converted(config: DraftConfig, target: Target) -> Iterator[Candidate]:
 
 
 def _block(config: DraftConfig, target: Target) -> Iterator[Candidate]:
+    found = config.ids(DFLASH_KEY, f"text_config.{DFLASH_KEY}")
+    if found.state != "list":
+        # This format requires the ids: it has no default that could stand in for null or [].
+        return
     candidate = from_ids(
-        config.ids(DFLASH_KEY),
+        found,
         "layer_input",
         target,
         reason="speculators' DFlash ids count completed layers: z-lab's id + 1 (convert/dflash/converter.py, 0.9.0)",
@@ -88,7 +92,8 @@ FAMILIES = (
         name="speculators-dflash",
         method=lambda config: "dspark" if "dspark" in config.speculators_type else "dflash",
         matches=lambda config: (
-            config.speculators_type in BLOCK_TYPES or config.ids_at[DFLASH_KEY].state in ("list", "empty")
+            config.speculators_type in BLOCK_TYPES
+            or config.ids(DFLASH_KEY, f"text_config.{DFLASH_KEY}").state in ("list", "empty")
         ),
         candidates=_block,
         trainer="speculators",

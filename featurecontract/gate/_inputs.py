@@ -21,7 +21,7 @@ __all__ = ["PROJECTION_TENSORS", "Inputs", "load_inputs", "query_of", "refused",
 PROJECTION_TENSORS = ("fc.weight", "model.fc.weight", "draft_model.fc.weight", "eh_proj.weight", "main_proj.weight")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Inputs:
     """Everything that was read; ``contract`` is None when there is none and none was asked for."""
 

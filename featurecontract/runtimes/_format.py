@@ -35,6 +35,7 @@ __all__ = [
     "field_types",
     "parse_rules",
     "read_rules",
+    "trust_rules",
 ]
 
 RULES_FORMAT = "featurecontract-rules/1"
@@ -57,7 +58,7 @@ class ExplicitCase:
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class IdKey:
     """A place of ids: ``path`` in the drafter's config, in the target's, or ``serving`` for a server option.
 
@@ -71,7 +72,7 @@ class IdKey:
     unless: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class IdRule:
     """Which keys a runtime reads for a method, first match wins; no keys at all means that it never reads ids."""
 
@@ -84,7 +85,7 @@ class IdRule:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TargetRule:
     """What the target's model code does with ids: translation, default, reach of both ends, order.
 
@@ -118,7 +119,7 @@ class TargetRule:
     when_false: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PlaneCount:
     """How many planes the runtime builds ``fc`` for: a key, ``#key`` for the length of a list, or a number."""
 
@@ -133,7 +134,7 @@ class PlaneCount:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Flag:
     """Where a flag of the drafter is read; no paths: the runtime does not have it."""
 
@@ -147,7 +148,7 @@ class Flag:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Embedding:
     """Which embedding or head the drafter runs with: ``target``, ``own-if-present``, ``target-unless-own-width``."""
 
@@ -158,7 +159,7 @@ class Embedding:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MethodRule:
     """Whether a runtime has a method in a version range, for which drafters, and what it says when it has not."""
 
@@ -174,7 +175,7 @@ class MethodRule:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Caution:
     """A known fault of a version range that the wiring alone does not show; ``when`` narrows it to explicit ids."""
 
@@ -190,7 +191,7 @@ class Caution:
     next_step: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Runner:
     """One of several model runners of a runtime, such as vLLM's two."""
 
@@ -198,7 +199,7 @@ class Runner:
     versions: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RuntimeRules:
     """Everything known of one runtime. In every list the first entry that matches holds."""
 
@@ -253,6 +254,39 @@ _CHECKED: Mapping[str, Callable[[str], object]] = {
     "unsupported_when": lambda text: condition_holds(text, (1,), 30),
     "default": lambda text: evaluate(text, 30),
 }
+
+
+# Which class a nested object becomes; the same key holds plain words elsewhere.
+_NESTED: Mapping[str, Any] = {
+    "runners": Runner,
+    "methods": MethodRule,
+    "ids": IdRule,
+    "targets": TargetRule,
+    "planes": PlaneCount,
+    "flags": Flag,
+    "embeddings": Embedding,
+    "cautions": Caution,
+    "keys": IdKey,
+    "explicit": ExplicitCase,
+    "embedding": Outcome,
+    "last": Outcome,
+    "beyond": Outcome,
+    "unsorted": Outcome,
+    "missing": Outcome,
+}
+
+
+def trust_rules(value: dict[str, Any]) -> RuntimeRules:
+    """Build rules that the tests have parsed already: our own, at every start of the gate."""
+    return RuntimeRules(**{key: _trust(key, entry) for key, entry in value.items()})
+
+
+def _trust(key: str, value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_trust(key, item) for item in value)
+    if isinstance(value, dict) and key in _NESTED:
+        return _NESTED[key](**{inner: _trust(inner, entry) for inner, entry in value.items()})
+    return value
 
 
 def read_rules(path: Path) -> RuntimeRules:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Read", "Translated", "default_boundaries", "intended_wiring", "read_ids", "translate"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Read:
     """The ids a runtime found, and what it said on the way."""
 
@@ -36,7 +36,7 @@ class Read:
 _PLACES = {"drafter": "", "target": "target ", "serving": "server option "}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Translated:
     """Features from ids: ``listed`` before sorting and de-duplication, ``shift`` what turned an id into a boundary."""
 

@@ -19,7 +19,7 @@ __all__ = ["Case", "Crash", "Query", "Resolution"]
 _Entry = TypeVar("_Entry")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Query:
     """What is asked of the rules; ``serving_ids`` come from a server option, ``fc_in`` from the safetensors header."""
 
@@ -44,7 +44,7 @@ class Crash:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Resolution:
     """What one runner of one version would do.
 
@@ -94,7 +94,7 @@ class Resolution:
     id_source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Case:
     """One runner of one version, asked one thing: the context in which entries of the rules match or do not."""
 
