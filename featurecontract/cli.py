@@ -288,7 +288,8 @@ def _emit(report: Report, fmt: str, output: str | None, color: str, *, kind: str
 
 def _write(text: str, output: str | None) -> None:
     if output is None:
-        click.echo(text, nl=False)
+        # What is coloured was decided before; click would take the colours out again on a pipe.
+        click.echo(text, nl=False, color=True)
         return
     from featurecontract.contract import atomic_write
 
