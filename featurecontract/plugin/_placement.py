@@ -117,7 +117,7 @@ def homes(plan: Plan, report: Report, found: Finding) -> tuple[str, ...]:
 
 
 def _of_files(plan: Plan, found: Finding) -> Iterator[str]:
-    tensor = found.details.get("tensor")
+    tensor = str(found.details.get("tensor"))
     if found.slug in ("contract-missing", "contract-invalid", "contract-version", "features-missing"):
         yield SCHEMA
     elif found.slug == "checkpoint-unreadable":

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,7 +22,6 @@ from featurecontract.render._view import is_failing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from featurecontract.contract import Contract
     from featurecontract.plugin._settings import Settings
@@ -56,7 +57,9 @@ class ContractSession:
         try:
             return self.checks[index].contract
         except InputError as error:
-            return pytest.fail(one_line(error), pytrace=False)
+            refused = error
+        # Outside the handler, or pytest prints the chain of both exceptions.
+        return pytest.fail(one_line(refused), pytrace=False)
 
     def outcome(self, item: StatementItem) -> Outcome:
         """Judge one item; the first call for a checkpoint runs its check."""
@@ -127,7 +130,8 @@ class ContractSession:
 
     def _named_paths(self) -> set[Path]:
         base = self.config.invocation_params.dir
-        return {base / text.partition("::")[0] for text in self.config.args if CONTRACT_FILE in text}
+        named = (text.partition("::")[0] for text in self.config.args if CONTRACT_FILE in text)
+        return {Path(os.path.abspath(base / text)) for text in named}  # noqa: PTH100 - not resolved, as pytest does
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Run a test once for each of several checkpoints; a test that parametrises the name itself is left alone."""

@@ -64,11 +64,6 @@ def test_a_mistake_is_named_with_its_place(change, problem):
     with pytest.raises(InputError) as caught:
         parse_rules(MINIMAL | change, source="fork.json")
     assert problem in str(caught.value)
-    assert (
-        not jsonschema.Draft202012Validator(rules_schema()).is_valid(MINIMAL | change)
-        or "[" in problem
-        or (problem.startswith("releases"))
-    )
 
 
 def test_every_problem_at_once():
