@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from featurecontract.dialects._family import Candidate, Candidates, Family, Target, from_ids, spaced_layer_ids
@@ -31,9 +32,11 @@ def _output(*keys: str, reason: str, confidence: float = 0.95) -> Candidates:
             if layers > target.num_hidden_layers:
                 return
             found = IdsAt("default", "list", spaced_layer_ids(layers, target.num_hidden_layers))
-            candidate = from_ids(
+            spaced = from_ids(
                 found, "layer_output", target, reason="no ids: spaced over the target by draft depth", confidence=0.6
             )
+            # A default is no list of the config's.
+            candidate = replace(spaced, ids=None, ids_key="", convention=None) if spaced else None
         else:
             candidate = from_ids(found, "layer_output", target, reason=reason, confidence=confidence)
         if candidate is not None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["FAMILIES"]
 
 EAGLE3_ARCHITECTURES = ("LlamaForCausalLMEagle3", "MiniCPMForCausalLMEagle3", "LlamaEagle3DraftModel")
+BAND_KEYS = ("aux_hidden_states_layer_ids", "text_config.aux_hidden_states_layer_ids")
 PARALLEL_KEYS = ("ptd_token_id", "pard_token", "mask_hidden")
 
 
@@ -61,12 +62,12 @@ def _angelslim(config: DraftConfig) -> bool:
         config.architecture.endswith("Eagle3LlamaForCausalLM")
         or config.has("target_model_type")
         or config.has("modal_type")
-        or config.ids_at["aux_hidden_states_layer_ids"].state == "list"
+        or config.ids(*BAND_KEYS).state == "list"
     ) and config.architecture != "DFlashDraftModel"
 
 
 def _angelslim_candidates(config: DraftConfig, target: Target) -> Iterator[Candidate]:
-    found = config.ids("aux_hidden_states_layer_ids")
+    found = config.ids(*BAND_KEYS)
     if found.state == "list":
         # AngelSlim's own wrapper takes hidden_states[id + 1] (train/models/target/target_model_wrapper.py, 0.5.0).
         yield from both_readings(found, target, output_prior=SURE_OUTPUT, dialect="AngelSlim")
