@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Invalid", "boolean", "choice", "integer", "json_object", "list_of", "number", "sha256", "text"]
 
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 MAX_TEXT = 4096
 MAX_INT = 2**53
 MAX_ITEMS = 1_000_000
@@ -44,11 +45,14 @@ def _refuse(value: object, wanted: str, path: str, problems: list[Problem]) -> I
 
 
 def text(*, nonempty: bool = True) -> Check:
-    """A string, at most 4096 characters long."""
+    """A string, at most 4096 characters long, that can be written as UTF-8."""
 
     def check(value: object, path: str, problems: list[Problem]) -> Any:
         if isinstance(value, str) and len(value) <= MAX_TEXT and (value or not nonempty):
-            return value
+            # Half of a surrogate pair comes from a command line that is not UTF-8; no file of ours may hold one.
+            if value.isascii() or not _HALF_PAIR.search(value):
+                return value
+            return _refuse(value, "a string that is valid UTF-8", path, problems)
         return _refuse(value, "a string of 1 to 4096 characters" if nonempty else "a string", path, problems)
 
     return check

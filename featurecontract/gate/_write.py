@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from featurecontract.contract import CONTRACT_FILE, atomic_write, dumps, parse_wiring
+from featurecontract.contract import CONTRACT_FILE, parse_wiring, save
 from featurecontract.errors import InputError, Problem, UsageError
 from featurecontract.gate._compose import compose_contract, pick_candidate
 from featurecontract.gate._inputs import load_inputs
@@ -61,8 +61,12 @@ def write_contract(
     contract = compose_contract(
         inputs, wiring, candidate=candidate, declared=features is not None, name=name, digests=digests
     )
-    with atomic_write(file) as stream:
-        stream.write(dumps(contract))
+    try:
+        save(contract, file)
+    except OSError as error:
+        raise InputError.single(
+            str(file), f"cannot be written: {error.strerror or error}", next_step="make the checkpoint writable"
+        ) from None
     projection = contract.projections[0] if contract.projections else None
     width = f", {projection.in_features} -> {projection.out_features}" if projection else ""
     return f"wrote {file}: [{contract.wiring}]{width}\n"

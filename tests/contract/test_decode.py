@@ -208,3 +208,9 @@ def test_contradictions(path, value, place, message):
 def test_contradictions_are_reported_together():
     value = changed(changed(FULL, "features[1].slot", 5), "vocab.draft_vocab_size", 1000)
     assert [place for place, _ in problems(value)] == ["features[1].slot", "vocab.draft_vocab_size"]
+
+
+def test_half_of_a_surrogate_pair_is_refused_before_it_is_written():
+    ((place, message),) = problems(changed(MINIMAL, "name", "a\udcff"))
+    assert place == "name"
+    assert message.startswith("expected a string that is valid UTF-8")

@@ -78,7 +78,10 @@ def check_cases(seeds, directory):
         arguments, done = build(seed, directory, files)
         start = time.monotonic()
         try:
-            wrong = problem_of(arguments, *run(arguments))
+            status, out, err = run(arguments)
+            wrong = problem_of(arguments, status, out, err)
+            if arguments[0] == "init" and status == 0 and run(["show", arguments[1]])[0] != 0:
+                wrong = wrong or "init wrote a contract that cannot be read"
         except BaseException as error:  # noqa: BLE001 - whatever escapes is what this test is for
             last = traceback.extract_tb(error.__traceback__)[-1]
             wrong = f"{type(error).__name__}: {str(error)[:200]} at {last.filename}:{last.lineno}"
