@@ -46,7 +46,11 @@ def write_contract(
     inputs = load_inputs(
         path, target=target, dialect=dialect, contract=None, ignore_contract=True, follow_links=follow_links
     )
-    blocking = [item for item in inputs.recognition.findings if item.slug in ("ids-conflict", "ids-out-of-range")]
+    blocking = [
+        item
+        for item in inputs.recognition.findings
+        if item.slug in ("ids-conflict", "ids-out-of-range", "ids-ambiguous")
+    ]
     if blocking and features is None:
         problems = tuple(Problem(place="", message=item.message, next_step=item.next_step) for item in blocking)
         raise InputError(str(directory), problems, slug=blocking[0].slug)

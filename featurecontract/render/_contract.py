@@ -48,7 +48,8 @@ def _lines(contract: Contract) -> Iterator[str]:
             words = spell(feature.boundary, num_hidden_layers=target.num_hidden_layers)
         shifted = f", of token t{feature.row_offset:+d}" if feature.row_offset else ""
         yield f"  slot {feature.slot} {place:<15} {words}{shifted}"
-    yield f"step 2+   feeds back the {contract.recurrent_state} state"
+    if contract.recurrent_state != "none":
+        yield f"step 2+   feeds back the {contract.recurrent_state} state"
     vocab = contract.vocab
     if vocab.draft_vocab_size:
         yield f"vocab     {vocab.draft_vocab_size} draft tokens, d2t {vocab.d2t or 'not stated'}"

@@ -136,9 +136,10 @@ class PlaneCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Flag:
-    """Where a flag of the drafter is read; no paths: the runtime does not have it."""
+    """Where a flag of the drafter is read; no paths: the runtime does not have it. No methods: every method."""
 
     flag: str
+    methods: tuple[str, ...] = ()
     versions: str = ""
     runners: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
