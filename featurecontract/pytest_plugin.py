@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 __all__ = ["feature_contract", "pytest_addoption", "pytest_configure"]
 
 _LISTS = (
-    ("feature-contract", "CKPT", "Checkpoint whose feature contract becomes tests; may be repeated."),
-    ("feature-contract-runtime", "NAME[==VERSION]", "Runtime whose wiring is predicted, statically; may be repeated."),
-    ("feature-contract-rules", "FILE", "Rules of a fork, in the format of ours; may be repeated."),
+    ("--feature-contract", "CKPT", "Checkpoint whose feature contract becomes tests; may be repeated."),
+    ("--feature-contract-runtime", "NAME[==VERSION]", "Runtime that is predicted, statically; may be repeated."),
+    ("--feature-contract-rules", "FILE", "Rules of a fork, in the format of ours; may be repeated."),
 )
 _TEXTS = (
-    ("feature-contract-target", "T", "Target: model directory, config.json, or name:L,H[,ARCHITECTURE]."),
-    ("feature-contract-serve-args", "ARGS", "The server's command line, or a file with it."),
-    ("feature-contract-report", "FILE", "Write the JSON report here; a list of them for several checkpoints."),
+    ("--feature-contract-target", "T", "Target: model directory, config.json, or name:L,H[,ARCHITECTURE]."),
+    ("--feature-contract-serve-args", "ARGS", "The server's command line, or a file with it."),
+    ("--feature-contract-report", "FILE", "Write the JSON report here; a list of them for several checkpoints."),
 )
 _SWITCHES = (
-    ("feature-contract-strict", "Count warnings as errors."),
-    ("feature-contract-digests", "Compare the sha256 of the tensors as well; reads their data."),
-    ("feature-contract-follow-links", "Follow links that leave the checkpoint directory."),
+    ("--feature-contract-strict", "Count warnings as errors."),
+    ("--feature-contract-digests", "Compare the sha256 of the tensors as well; reads their data."),
+    ("--feature-contract-follow-links", "Follow links that leave the checkpoint directory."),
 )
 
 
@@ -32,27 +32,31 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Add each option and, under the same name with underscores, its ini twin."""
     group = parser.getgroup("featurecontract", "feature contracts of drafters")
     for name, metavar, text in _LISTS:
-        group.addoption(f"--{name}", action="append", metavar=metavar, help=text)
-        parser.addini(name.replace("-", "_"), f"{text} One a line.", type="linelist", default=[])
+        group.addoption(name, action="append", metavar=metavar, help=text)
+        parser.addini(_twin(name), f"{text} One a line.", type="linelist", default=[])
     for name, metavar, text in _TEXTS:
-        group.addoption(f"--{name}", metavar=metavar, help=text)
-        parser.addini(name.replace("-", "_"), text, type="string", default="")
+        group.addoption(name, metavar=metavar, help=text)
+        parser.addini(_twin(name), text, type="string", default="")
     for name, text in _SWITCHES:
-        group.addoption(f"--{name}", action="store_true", help=text)
-        parser.addini(name.replace("-", "_"), text, type="bool", default=False)
+        group.addoption(name, action="store_true", help=text)
+        parser.addini(_twin(name), text, type="bool", default=False)
+
+
+def _twin(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the session's part when a checkpoint is named; an option without one is a usage error."""
     named = config.getoption("feature_contract") or config.getini("feature_contract")
     options = (*_LISTS, *_TEXTS, *_SWITCHES)
-    given = [name for name, *_ in options if config.getoption(name.replace("-", "_"))]
+    given = [name for name, *_ in options if config.getoption(_twin(name))]
     if named:
         from featurecontract.plugin import start
 
         start(config)
     elif given:
-        raise pytest.UsageError(f"--{given[0]} needs a checkpoint to check: --feature-contract CKPT")
+        raise pytest.UsageError(f"{given[0]} needs a checkpoint to check: --feature-contract CKPT")
 
 
 @pytest.fixture(scope="session")

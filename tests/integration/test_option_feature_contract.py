@@ -330,7 +330,6 @@ def test_the_check_runs_once_and_not_at_collection(pytester, monkeypatch):
     assert calls == [1]
 
 
-@pytest.mark.usefixtures("ckpt")
 def test_a_check_that_is_refused_late_errors_every_item(pytester, ckpt, outcomes, monkeypatch):
     from featurecontract.errors import InputError
     from featurecontract.plugin import _check
@@ -344,6 +343,7 @@ def test_a_check_that_is_refused_late_errors_every_item(pytester, ckpt, outcomes
     assert result.stdout.str().count("went away") == 1
 
 
+@pytest.mark.usefixtures("ckpt")
 def test_quiet_and_collect_only_say_nothing_more(pytester):
     result = pytester.runpytest("--feature-contract", "ckpt", "--collect-only")
     result.stdout.no_fnmatch_line("*feature contracts*")

@@ -22,7 +22,10 @@ CONTRACT = Contract(
 )
 
 
-def plan(*, serve_args=True, runtimes=(RuntimeName(key=KEY, known=True, flags=True),), strict=False):
+RUNTIMES = (RuntimeName(key=KEY, known=True, flags=True),)
+
+
+def plan(*, serve_args=True, runtimes=RUNTIMES, strict=False):
     return plan_statements(CONTRACT, runtimes, readable=True, strict=strict, serve_args=serve_args)
 
 
