@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.findings._explain_slots import Explanation, explain_boundaries
@@ -180,11 +181,12 @@ def _structural(explanation: Explanation, declared: Wiring, actual: Wiring, verb
 
 
 def _placed(item: Finding, slots: tuple[int, ...], declared: Wiring, actual: Wiring) -> Finding:
-    columns = [found for s in slots if s < len(declared.features) and (found := declared.columns(s)) is not None]
+    stops = list(accumulate((feature.dim or 0 for feature in declared.features), initial=0))
+    known = next((i for i, feature in enumerate(declared.features) if feature.dim is None), len(declared.features))
     return replace(
         item,
         slots=slots,
-        columns=tuple(columns),
+        columns=tuple((stops[s], stops[s + 1]) for s in slots if s < known),
         expected=feature_values(declared.features),
         actual=feature_values(actual.features),
     )

@@ -6,13 +6,13 @@ each slot; ties go to the order of `PRIORITY`; more than three findings become o
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, islice, product
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 __all__ = ["PRIORITY", "Explanation", "explain_boundaries"]
 
@@ -28,8 +28,12 @@ PRIORITY = (
 MAX_FINDINGS = 3
 # A shift of some slots only is believable for one or two blocks; of every slot, for any number.
 MAX_PARTIAL_SHIFT = 2
-# Beyond this many ways to leave slots out, the answer would be arbitrary anyway.
+# Beyond this many ways to leave slots out, the answer would be arbitrary anyway; of long lists, fewer.
 MAX_ALIGNMENTS = 512
+MAX_WORK = 200_000
+# The shifts of every slot that are tried, those that most pairs of boundaries suggest.
+MAX_SHIFTS = 16
+MAX_PAIRS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,19 +94,21 @@ def _alignments(wanted: tuple[int, ...], fed: tuple[int, ...]) -> Iterator[_Alig
     if missing == 0:
         yield _Aligned((), wanted, fed, tuple(range(len(wanted))))
     elif missing > 0:
-        for count, gone in enumerate(combinations(range(len(wanted)), missing)):
-            if count == MAX_ALIGNMENTS:
-                return
-            kept = tuple(slot for slot in range(len(wanted)) if slot not in gone)
+        for gone in islice(combinations(range(len(wanted)), missing), _most(wanted, fed)):
+            left_out = frozenset(gone)
+            kept = tuple(slot for slot in range(len(wanted)) if slot not in left_out)
             step = Explanation("slot-missing", missing, gone, {"declared_slots": gone})
             yield _Aligned((step,), tuple(wanted[s] for s in kept), fed, kept)
     else:
-        for count, more in enumerate(combinations(range(len(fed)), -missing)):
-            if count == MAX_ALIGNMENTS:
-                return
-            kept = tuple(slot for slot in range(len(fed)) if slot not in more)
+        for more in islice(combinations(range(len(fed)), -missing), _most(wanted, fed)):
+            added = frozenset(more)
+            kept = tuple(slot for slot in range(len(fed)) if slot not in added)
             step = Explanation("slot-extra", -missing, more)
             yield _Aligned((step,), wanted, tuple(fed[s] for s in kept), kept)
+
+
+def _most(wanted: tuple[int, ...], fed: tuple[int, ...]) -> int:
+    return max(1, min(MAX_ALIGNMENTS, MAX_WORK // (len(wanted) * len(fed) + 1)))
 
 
 def _without_embedding(wanted: tuple[int, ...], fed: tuple[int, ...]) -> Iterator[_Aligned]:
@@ -142,7 +148,11 @@ def _whole_shifts(aligned: _Aligned) -> list[Explanation]:
     moving = tuple(slot for slot, b in zip(aligned.slots, aligned.declared, strict=True) if b > 0)
     if not moving:
         return []
-    shifts = {a - d for d in aligned.declared if d > 0 for a in aligned.actual if a >= 0} - {0}
+    pairs: Iterable[tuple[int, int]] = product(aligned.declared, aligned.actual)
+    if len(aligned.declared) * len(aligned.actual) > MAX_PAIRS:
+        pairs = zip(aligned.declared, aligned.actual, strict=True)
+    votes = Counter(a - d for d, a in pairs if d > 0 and a >= 0 and a != d)
+    shifts = sorted(votes, key=lambda shift: (-votes[shift], abs(shift), shift))[:MAX_SHIFTS]
     return [Explanation("layer-shift", 1, moving, {"shift": shift}) for shift in sorted(shifts, key=abs)]
 
 
@@ -182,18 +192,12 @@ def _orders(aligned: _Aligned, wanted: tuple[int, ...], fed: tuple[int, ...]) ->
 
 def _permutation(aligned: _Aligned, wanted: tuple[int, ...], fed: tuple[int, ...]) -> Explanation:
     """Return the order finding; ``permutation[i]`` is the declared slot that is fed at position i."""
-    free = list(range(len(wanted)))
-    permutation = [-1] * len(fed)
     # Slots that stayed where they were keep their place, also when two slots hold the same boundary.
-    for index, boundary in enumerate(fed):
-        if wanted[index] == boundary:
-            permutation[index] = index
-            free.remove(index)
-    for index, boundary in enumerate(fed):
-        if permutation[index] < 0:
-            source = next(i for i in free if wanted[i] == boundary)
-            permutation[index] = source
-            free.remove(source)
+    free: dict[int, deque[int]] = {}
+    for index, boundary in enumerate(wanted):
+        if fed[index] != boundary:
+            free.setdefault(boundary, deque()).append(index)
+    permutation = [i if wanted[i] == boundary else free[boundary].popleft() for i, boundary in enumerate(fed)]
     moved = tuple(aligned.slots[i] for i, source in enumerate(permutation) if i != source)
     return Explanation("order", 1, moved, {"permutation": [aligned.slots[i] for i in permutation]})
 
@@ -209,13 +213,13 @@ def _partial(
     pairs = [(i, d, a) for i, (d, a) in enumerate(zip(wanted, fed, strict=True)) if d != a]
     if not pairs or (leave_one and len(pairs) == len(wanted)):
         return
+    kept = {a for d, a in zip(wanted, fed, strict=True) if d == a}
     for use_copies in (True, False):
         shifts: dict[int, list[int]] = {}
         copies: list[int] = []
         other: list[int] = []
         for index, before, after in pairs:
-            kept = any(fed[j] == after == wanted[j] for j in range(len(fed)) if j != index)
-            if use_copies and kept:
+            if use_copies and after in kept:
                 copies.append(index)
             elif before >= 0 and after >= 0 and abs(after - before) <= MAX_PARTIAL_SHIFT:
                 shifts.setdefault(after - before, []).append(index)

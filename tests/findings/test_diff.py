@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import time
 from dataclasses import replace
+from random import Random
 
 import pytest
 
@@ -222,3 +224,26 @@ def test_another_source_is_no_plane_of_the_target():
     assert diff(drafter, drafter) == ()
     (found,) = diff(drafter, wiring(3, 4))
     assert (found.slug, found.slots) == ("layer-mismatch", (0,))
+
+
+@pytest.mark.parametrize("count", [100, 10_000])
+def test_long_lists_take_no_longer_than_they_must(count):
+    """A contract may be hostile; a search over every shift and every slot left out took minutes for 100 slots."""
+    random = Random(count)  # noqa: S311 - no secret
+    declared = [random.randrange(1, 10_000) for _ in range(count)]
+    start = time.process_time()
+    for actual in (
+        [random.randrange(1, 10_000) for _ in range(count)],
+        declared[::-1],
+        declared[: count // 2],
+        [*declared, *declared],
+        [b + 1 for b in declared],
+    ):
+        assert diff(wiring(0, *declared), wiring(*actual))
+    assert time.process_time() - start < 20  # seconds; about 2 when nothing else runs
+
+
+def test_columns_end_where_a_width_is_unknown():
+    declared = Wiring(features=tuple(Feature(slot=s, boundary=s + 2, dim=None if s == 1 else 8) for s in range(3)))
+    (found,) = diff(declared, wiring(7, 8, 9))
+    assert (found.slots, found.columns) == ((0, 1, 2), ((0, 8),))
