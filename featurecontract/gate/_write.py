@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from featurecontract.contract import CONTRACT_FILE, parse_wiring, save
+from featurecontract.contract import (
+    CONTRACT_FILE,
+    atomic_write,
+    contract_from_dict,
+    contract_to_dict,
+    dumps,
+    parse_wiring,
+)
 from featurecontract.errors import InputError, Problem, UsageError
 from featurecontract.gate._compose import compose_contract, pick_candidate
 from featurecontract.gate._inputs import load_inputs
@@ -65,8 +72,11 @@ def write_contract(
     contract = compose_contract(
         inputs, wiring, candidate=candidate, declared=features is not None, name=name, digests=digests
     )
+    # What cannot be read back is not written: a hostile config or an odd --name may have made it invalid.
+    contract_from_dict(contract_to_dict(contract), source=f"the contract for {directory}")
     try:
-        save(contract, file)
+        with atomic_write(file) as stream:
+            stream.write(dumps(contract))
     except OSError as error:
         raise InputError.single(
             str(file), f"cannot be written: {error.strerror or error}", next_step="make the checkpoint writable"

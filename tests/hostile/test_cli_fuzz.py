@@ -142,3 +142,23 @@ def test_processes(tmp_path):
         )
         out, err = finished.stdout.decode(), finished.stderr.decode()
         assert not problem_of(arguments, finished.returncode, out, err), f"seed {seed} ({done}): {arguments}\n{err}"
+
+
+def test_init_says_in_one_line_what_it_cannot_write(tmp_path):
+    for name, data in base_files().items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    drafter = tmp_path / "drafter"
+    arguments = ["init", str(drafter), "--target", str(tmp_path / "target"), "--features", "0,3,31", "--force"]
+    before = (drafter / "feature_contract.json").read_bytes()
+    for name in ("\udcff", "n" * 5000):
+        status, out, err = run([*arguments, "--name", name])
+        assert (status, out) == (2, "")
+        assert re.match(r"error: the contract for .*: name: expected a string", err)
+        assert (drafter / "feature_contract.json").read_bytes() == before
+    (drafter / "feature_contract.json").unlink()
+    (drafter / "feature_contract.json").mkdir()
+    status, out, err = run(arguments)
+    assert (status, out) == (2, "")
+    assert "cannot be written: Is a directory" in err
+    assert list((drafter / "feature_contract.json").iterdir()) == []
