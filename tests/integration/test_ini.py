@@ -66,3 +66,11 @@ def test_a_value_that_cannot_be_used_names_the_ini_key(pytester, kimi):
     result = pytester.runpytest()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: feature_contract_runtime in tox.ini: 'sglang=1' is not NAME*"])
+
+
+def test_an_equals_sign_keeps_the_rootdir_for_a_checkpoint_outside(pytester, kimi, tmp_path_factory):
+    outside = kimi(tmp_path_factory.mktemp("outside") / "ckpt", features="3,31,59")
+    pytester.makeini("[pytest]\nfeature_contract_runtime = sglang==0.5.12\n")
+    result = pytester.runpytest(f"--feature-contract={outside}", "-v")
+    result.assert_outcomes(passed=12)
+    result.stdout.fnmatch_lines([f"rootdir: {pytester.path}", "configfile: tox.ini"])
