@@ -153,7 +153,7 @@ _MESSAGES = {
     "slot-missing": "{names} {not_fed}: the runtime {verb} {actual}, declared {declared}",
     "slot-extra": "{count} more slice(s) than declared: the runtime {verb} {actual}, declared {declared}",
     "slot-duplicate": "the runtime {verb} {actual}: {names} twice, declared {declared}",
-    "layer-shift": "{where} {shifted}: the runtime {verb} {actual}, declared {declared}",
+    "layer-shift": "{where}, {shifted}: the runtime {verb} {actual}, declared {declared}",
     "layer-mismatch": "{where}: the runtime {verb} {actual}, declared {declared}",
 }
 

@@ -53,7 +53,7 @@ def advise(choice: RuntimeChoice, query: Query, declared: Wiring) -> str:
 
 def _elsewhere(choice: RuntimeChoice, query: Query, declared: Wiring) -> str:
     """Return up to two other runtimes that can feed the declared wiring, with the edit for the first."""
-    found = []
+    found: list[str] = []
     for name in NAMES:
         for other in choose(name):
             if other.rules.runtime == choice.rules.runtime:

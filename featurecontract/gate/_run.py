@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["check", "check_inputs", "predict", "predict_inputs"]
 
+# The runtimes whose command lines are known (docs/serving-flags.md).
+FLAG_RUNTIMES = ("sglang", "vllm-v1", "vllm-v2", "tensorrt-llm")
+
 
 def predict(
     path: str | os.PathLike[str],
@@ -119,6 +122,15 @@ def check_inputs(
         if arguments is not None:
             from featurecontract.serving import check_flags
 
+            if choice.runner not in FLAG_RUNTIMES:
+                findings.append(
+                    finding(
+                        "algorithm-missing",
+                        f"the server's arguments were not checked: there are no flag rules for {choice.runner}",
+                        severity="note",
+                        runtime=choice.key,
+                    )
+                )
             findings += check_flags(
                 choice.runner,
                 choice.version,

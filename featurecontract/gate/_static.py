@@ -126,6 +126,13 @@ def _tensors(inputs: Inputs, contract: Contract, *, digests: bool) -> Iterator[F
             actual = inputs.checkpoint.sha256(record.name)
             if actual != record.sha256:
                 yield _changed(record.name, "sha256", record.sha256, actual, severity="error")
+    if digests and not any(item.sha256 for item in contract.drafter.tensors):
+        yield finding(
+            "tensor-digest",
+            "the contract records no sha256 of a tensor, so no digest was compared",
+            severity="warning",
+            next_step="write the contract with `init --digests`, or leave --digests out",
+        )
     yield from _unclaimed(inputs, contract)
 
 

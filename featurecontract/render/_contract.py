@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["describe_contract"]
 
 
+# No published drafter has more than ten features; a hostile contract has as many as it likes.
+SHOWN = 32
+
+
 def describe_contract(contract: Contract) -> str:
     """Return a contract as lines of text, ending with a newline."""
     return "\n".join(clean(line, limit=400) for line in _lines(contract)) + "\n"
@@ -30,8 +34,8 @@ def _lines(contract: Contract) -> Iterator[str]:
         f"drafter   {drafter.architecture or 'unnamed'}: {drafter.hidden_size} wide, embedding {drafter.embedding}, "
         f"head {drafter.head}"
     )
-    for projection in contract.projections:
-        slots = [contract.features[slot] for slot in projection.slots]
+    for projection in contract.projections[:SHOWN]:
+        slots = [contract.features[slot] for slot in projection.slots[:SHOWN]]
         dims = sorted({item.dim for item in slots if item.dim})
         form = f"{len(slots)} x {dims[0]}" if len(dims) == 1 else " + ".join(str(item.dim) for item in slots)
         norm = "" if projection.pre_norm == "none" else f", {projection.pre_norm} norm before it"
@@ -40,7 +44,7 @@ def _lines(contract: Contract) -> Iterator[str]:
             f"{projection.out_features}{norm}{', with bias' if projection.bias else ''}"
         )
     yield "features"
-    for feature in contract.features:
+    for feature in contract.features[:SHOWN]:
         columns = contract.wiring.columns(feature.slot)
         place = f"[{columns[0]}:{columns[1]}]" if columns else ""
         words = f"{feature}"
@@ -48,6 +52,8 @@ def _lines(contract: Contract) -> Iterator[str]:
             words = spell(feature.boundary, num_hidden_layers=target.num_hidden_layers)
         shifted = f", of token t{feature.row_offset:+d}" if feature.row_offset else ""
         yield f"  slot {feature.slot} {place:<15} {words}{shifted}"
+    if len(contract.features) > SHOWN:
+        yield f"  and {len(contract.features) - SHOWN} more slots; `-o json` prints them all"
     if contract.recurrent_state != "none":
         yield f"step 2+   feeds back the {contract.recurrent_state} state"
     vocab = contract.vocab
@@ -55,8 +61,9 @@ def _lines(contract: Contract) -> Iterator[str]:
         yield f"vocab     {vocab.draft_vocab_size} draft tokens, d2t {vocab.d2t or 'not stated'}"
     provenance = contract.provenance
     if provenance.ids is not None:
-        yield f"ids       {list(provenance.ids)} at {provenance.ids_key or '?'} as {provenance.convention or 'stated'}"
-    for statement in provenance.statements:
+        ids = list(provenance.ids[:SHOWN])
+        yield f"ids       {ids} at {provenance.ids_key or '?'} as {provenance.convention or 'stated'}"
+    for statement in provenance.statements[:SHOWN]:
         certainty = f"{statement.source}, confidence {statement.confidence:.2f}"
         yield f"source    {statement.path}: {certainty}; {statement.reason}"
     if contract.serving and contract.serving.runtimes:

@@ -21,7 +21,7 @@ _Entry = TypeVar("_Entry")
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Query:
-    """What is asked of the rules; ``serving_ids`` come from a server option, ``fc_in`` from the safetensors header."""
+    """What is asked of the rules; ``serving_ids`` come from a server option, ``fc_in`` and below from the header."""
 
     method: str
     config: Mapping[str, Any]
@@ -32,7 +32,8 @@ class Query:
     serving_ids: tuple[int, ...] | None = None
     fc_in: int | None = None
     fc_out: int | None = None
-    tensors: frozenset[str] | None = None
+    own_embedding: bool = True
+    own_head: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

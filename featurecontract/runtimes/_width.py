@@ -81,9 +81,7 @@ def owner_of(case: Case, part: str) -> str:
     if rule is None:
         return ""
     if rule.rule == "own-if-present":
-        name = "embed_tokens.weight" if part == "embedding" else "lm_head.weight"
-        present = query.tensors is None or any(item.endswith(name) for item in query.tensors)
-        return "own" if present else "target"
+        return "own" if (query.own_embedding if part == "embedding" else query.own_head) else "target"
     if rule.rule == "target-unless-own-width":
         stated = query.config.get("target_hidden_size")
         return "own" if isinstance(stated, int) and stated != query.config.get("hidden_size") else "target"

@@ -16,7 +16,7 @@ def test_the_same_outcomes_as_alone(pytester, kimi):
     spread = pytester.runpytest(*args, "-n", "2", "--junitxml=o.xml")
     assert spread.parseoutcomes() == alone.parseoutcomes()
     text = spread.stdout.str()
-    assert text.count("every slot 1 block too early") == 1
+    assert text.count("every slot, 1 block too early") == 1
     assert text.count("see b/feature_contract.json::predicted-sglang-0.5.13::slot-0") == 2
     assert "FC301 layer-shift" in (pytester.path / "o.xml").read_text("utf-8")
 

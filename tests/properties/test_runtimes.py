@@ -174,7 +174,8 @@ def test_resolve_answers_for_any_config(name, data):
         serving_ids=data.draw(st.none() | ids.map(tuple)),
         fc_in=data.draw(st.none() | st.integers(1, 2**40)),
         fc_out=data.draw(st.none() | st.integers(1, 2**40)),
-        tensors=data.draw(st.none() | st.frozensets(st.text(max_size=5), max_size=3)),
+        own_embedding=data.draw(st.booleans()),
+        own_head=data.draw(st.booleans()),
     )
     found = resolve(rules, runner, version, query)
     assert isinstance(found, Resolution)
