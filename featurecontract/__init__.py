@@ -12,9 +12,9 @@ from featurecontract._version import __version__
 if TYPE_CHECKING:
     from featurecontract.contract import Contract, Feature, Wiring, load, save
     from featurecontract.findings import diff
-    from featurecontract.gate import predict
+    from featurecontract.gate import predict, record
 
-__all__ = ["Contract", "Feature", "Wiring", "__version__", "diff", "load", "predict", "save"]
+__all__ = ["Contract", "Feature", "Wiring", "__version__", "diff", "load", "predict", "record", "save"]
 
 _HOMES = {
     "Contract": "featurecontract.contract",
@@ -24,6 +24,7 @@ _HOMES = {
     "save": "featurecontract.contract",
     "diff": "featurecontract.findings",
     "predict": "featurecontract.gate",
+    "record": "featurecontract.gate",
 }
 
 

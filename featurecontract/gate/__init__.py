@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from featurecontract.gate._compose import compose_contract, pick_candidate
     from featurecontract.gate._inputs import Inputs, load_inputs, query_of, refused, target_text
     from featurecontract.gate._listing import json_schema, listing
+    from featurecontract.gate._record import record
     from featurecontract.gate._run import check, check_inputs, predict, predict_inputs
     from featurecontract.gate._write import write_contract
 
@@ -27,6 +28,7 @@ __all__ = [
     "predict_inputs",
     "prediction_changes",
     "query_of",
+    "record",
     "refused",
     "target_text",
     "write_contract",
@@ -39,6 +41,7 @@ _HOMES = {
     "_compose": ("compose_contract", "pick_candidate"),
     "_inputs": ("Inputs", "load_inputs", "query_of", "refused", "target_text"),
     "_listing": ("json_schema", "listing"),
+    "_record": ("record",),
     "_run": ("check", "check_inputs", "predict", "predict_inputs"),
     "_write": ("write_contract",),
 }
