@@ -19,7 +19,11 @@ __all__ = ["call_from_held"]
 def call_from_held(held: Held, site: Site, *, rank: int, stage: int) -> Call | None:
     """Return the call, None when every row of it was padding."""
     facts = held.facts or Facts()
-    given = {name: _listed(getattr(facts, name), held.rows) for name in PER_ROW}
+    # One label for all rows fits any number of them.
+    label = facts.requests if isinstance(facts.requests, str) else None
+    given = {name: _listed(getattr(facts, name)) for name in PER_ROW}
+    if label is not None:
+        given["requests"] = None
     lengths = {name: len(value) for name, value in given.items() if value is not None}
     extra: dict[str, Any] = {"place": site.place.name}
     rows = held.rows
@@ -38,19 +42,21 @@ def call_from_held(held: Held, site: Site, *, rank: int, stage: int) -> Call | N
     fitting: dict[str, Any] = {
         name: tuple(value[:kept]) if value is not None and len(value) == rows else None for name, value in given.items()
     }
-    if fitting["requests"] is not None:
-        fitting["requests"] = tuple(str(label) for label in fitting["requests"])
+    if label is not None:
+        fitting["requests"] = (label,) * kept
+    elif fitting["requests"] is not None:
+        fitting["requests"] = tuple(str(request) for request in fitting["requests"])
     if fitting["accepted"] is not None:
         fitting["accepted"] = tuple(bool(value) for value in fitting["accepted"])
     tap = site.place.tap
     if tap.shard is not None:
         extra["shard_axis"] = tap.shard_axis
-    draft = _listed(facts.draft_tokens, 0)
+    draft = _listed(facts.draft_tokens)
     return Call(
         values=held.values[:kept].to("cpu", torch.float32),
         point=tap.point,
         phase=facts.phase,
-        cached={str(label): int(rows) for label, rows in (facts.cached or {}).items()},
+        cached={str(request): int(leading) for request, leading in (facts.cached or {}).items()},
         draft_tokens=None if draft is None else tuple(draft),
         rank=rank if facts.rank is None else facts.rank,
         stage=stage if facts.stage is None else facts.stage,
@@ -61,9 +67,7 @@ def call_from_held(held: Held, site: Site, *, rank: int, stage: int) -> Call | N
     )
 
 
-def _listed(value: Any, rows: int) -> list[Any] | None:
+def _listed(value: Any) -> list[Any] | None:
     if value is None:
         return None
-    if isinstance(value, str):
-        return [value] * rows
     return value.reshape(-1).tolist() if isinstance(value, Tensor) else list(value)

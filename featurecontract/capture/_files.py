@@ -6,6 +6,7 @@ process that dies in between leaves nothing that can be read by mistake.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -88,7 +89,8 @@ def save(capture: Capture, directory: str | os.PathLike[str]) -> Path:
         with atomic_write(facts) as stream:
             stream.write(canonical_json(document))
     except OSError as error:
-        rows.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            rows.unlink()
         raise InputError.single(
             str(folder),
             f"the capture cannot be written ({error.strerror or error})",

@@ -8,7 +8,7 @@ a tapped place: when its recording has ended, the operator that stays in the com
 from __future__ import annotations
 
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -17,17 +17,38 @@ from torch import Tensor
 if TYPE_CHECKING:
     from featurecontract.capture._site import Site
 
-__all__ = ["register", "tap_operator"]
+__all__ = ["forget", "register", "see", "tap_operator"]
 
 _SITES: WeakValueDictionary[int, Site] = WeakValueDictionary()
+_COUNTERS: dict[int, Tensor] = {}
 _NUMBERS = count(1)
 
 
 def register(site: Site) -> int:
-    """Return the number by which the operator finds a tapped place."""
+    """Return the number by which hooks and the operator find a tapped place."""
     number = next(_NUMBERS)
     _SITES[number] = site
+    _COUNTERS[number] = site.counter
     return number
+
+
+def forget(number: int) -> None:
+    """Let go of what a tapped place left here."""
+    _COUNTERS.pop(number, None)
+
+
+def see(number: int, value: Any) -> None:
+    """Take what passes: now, or by the operator when a compiler traces the hook.
+
+    A function of the module and a number, because a compiler finds globals and constants from anywhere.
+    """
+    if torch.compiler.is_compiling():
+        if isinstance(value, Tensor) and number in _COUNTERS:
+            tap_operator(value.detach(), _COUNTERS[number], number)
+        return
+    site = _SITES.get(number)
+    if site is not None:
+        site.take(value)
 
 
 def _tap(x: Tensor, counter: Tensor, site: int) -> None:  # noqa: ARG001 - declared to be mutated, see above

@@ -141,7 +141,7 @@ class Recording:
             listeners.append(self._tagged)
             self._tagged(current_facts())
         for site in self._sites:
-            self._detach.append(site.place.attach(site.see))
+            self._detach.append(site.place.attach(site.number))
 
     def detach(self) -> None:
         """Stop to listen; what was kept stays."""

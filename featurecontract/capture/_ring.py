@@ -69,7 +69,9 @@ class Ring:
             return
         held = rows[: self.capacity]
         at = torch.arange(held.shape[0], device=self.device) + self.counter
-        self.values.index_copy_(0, self._place(at), held)
+        # index_copy_ knows no float8; its bytes are as good.
+        into, held = (item.view(torch.uint8) if item.element_size() == 1 else item for item in (self.values, held))
+        into.index_copy_(0, self._place(at), held)
         entry = torch.cat((self.counter, self.clock.tag, self.clock.order)).unsqueeze(0)
         self.log.index_copy_(0, self._place(self.calls), entry)
         self.counter.add_(armed, alpha=count)
@@ -78,12 +80,12 @@ class Ring:
 
     def _place(self, at: Tensor) -> Tensor:
         """Return where the entries numbered ``at`` go: the scratch row for those that are not kept."""
-        kept = self.clock.armed.bool()
+        lost = self.clock.armed.eq(0)
         if self.keep == "last":
-            at = at % self.capacity
+            at = at.remainder(self.capacity)
         else:
-            kept = kept & (at < self.capacity)
-        return torch.where(kept, at, self.capacity)
+            lost = lost.logical_or(at.ge(self.capacity))
+        return at.masked_fill(lost, self.capacity)
 
     def reset(self) -> None:
         """Forget every row, in stream order."""

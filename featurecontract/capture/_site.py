@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import deque
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import finalize
 
 import torch
 from torch import Tensor, nn
 
-from featurecontract.capture._operator import register, tap_operator
+from featurecontract.capture._operator import forget, register
 from featurecontract.capture._ring import Ring
 from featurecontract.capture._tag import Facts, current_facts
 
@@ -76,19 +77,12 @@ class Site:
         like = place.tap.like
         self.counter = torch.zeros(1, dtype=torch.int64, device=_device(place))
         self.number = register(self)
+        finalize(self, forget, self.number)
         if clock is not None:
             # Otherwise a graph compiler takes the mutated counter for an input that moves, and gives up its graphs.
             torch._dynamo.mark_static_address(self.counter)  # noqa: SLF001 - has no public name
             if like is not None:
                 self._ring_for(like.reshape(-1, like.shape[-1]))
-
-    def see(self, value: Any) -> None:
-        """Take what passes: now, or by the operator when a compiler traces the hook."""
-        if torch.compiler.is_compiling():
-            if isinstance(value, Tensor):
-                tap_operator(value.detach(), self.counter, self.number)
-        else:
-            self.take(value)
 
     def take(self, value: Any) -> None:
         """Keep a copy within the bounds; raises nothing."""
@@ -110,12 +104,12 @@ class Site:
             return
         rows = value.detach().reshape(-1, value.shape[-1])
         in_graph = rows.is_cuda and torch.cuda.is_current_stream_capturing()
-        if self._clock is not None:
-            self._write(rows, in_graph=in_graph)
-        elif in_graph:
-            self.unseen += 1
-        else:
-            with self._lock:
+        with self._lock:
+            if self._clock is not None:
+                self._write(rows, in_graph=in_graph)
+            elif in_graph:
+                self.unseen += 1
+            else:
                 self._append(rows)
 
     def _append(self, rows: Tensor) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
+from featurecontract.capture._operator import see
 from featurecontract.capture._record import POINTS, CapturePoint
 from featurecontract.errors import UsageError
 
@@ -84,11 +85,11 @@ class Tap:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Place:
-    """A tap resolved to one place: attach ``see`` there, get back the function that lets go."""
+    """A tap resolved to one place: attach a site's number there, get back the function that lets go."""
 
     tap: Tap
     name: str
-    attach: Callable[[Callable[[Any], None]], Callable[[], None]]
+    attach: Callable[[int], Callable[[], None]]
     module: nn.Module | None = None
 
 
@@ -116,9 +117,9 @@ def _places(tap: Tap) -> list[Place]:
 def _module_place(tap: Tap, module: nn.Module, name: str) -> Place:
     index, keyword = _argument(module.forward, tap.argument, name)
 
-    def attach(see: Callable[[Any], None]) -> Callable[[], None]:
+    def attach(number: int) -> Callable[[], None]:
         def hook(_module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            see(_pick(args, kwargs, index, keyword))
+            see(number, _pick(args, kwargs, index, keyword))
 
         return module.register_forward_pre_hook(hook, with_kwargs=True).remove
 
@@ -136,30 +137,35 @@ def _callable_place(tap: Tap, path: str) -> Place:
     except (ImportError, AttributeError) as error:
         raise UsageError(f"{path!r} cannot be found ({error}); the form is PACKAGE.MODULE:Class.method") from None
     bound = inspect.isclass(owner) and not isinstance(raw, staticmethod)
-    wrap = type(raw) if isinstance(raw, (staticmethod, classmethod)) else None
-    function = raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
-    if not callable(function):
-        raise UsageError(f"{path!r} is no function, it is {type(function).__name__}")
-    index, keyword = _argument(function, tap.argument, path, skip=bound)
-    own = name in vars(owner)
+    if not callable(_function(raw)):
+        raise UsageError(f"{path!r} is no function, it is {type(raw).__name__}")
+    index, keyword = _argument(_function(raw), tap.argument, path, skip=bound)
 
-    def attach(see: Callable[[Any], None]) -> Callable[[], None]:
+    def attach(number: int) -> Callable[[], None]:
+        # Looked up again: another tap may have been placed here in between, and must go on hearing.
+        there, own = inspect.getattr_static(owner, name), name in vars(owner)
+        function = _function(there)
+
         @wraps(function)
         def tapped(*args: Any, **kwargs: Any) -> Any:
-            see(_pick(args, kwargs, index, keyword))
+            see(number, _pick(args, kwargs, index, keyword))
             return function(*args, **kwargs)
 
-        placed = wrap(tapped) if wrap is not None else tapped
+        placed = type(there)(tapped) if isinstance(there, (staticmethod, classmethod)) else tapped
         setattr(owner, name, placed)
 
         def detach() -> None:
             # Somebody who wrapped the name after us keeps what they made; ours only passes calls on from now.
             if vars(owner).get(name) is placed:
-                setattr(owner, name, raw) if own else delattr(owner, name)
+                setattr(owner, name, there) if own else delattr(owner, name)
 
         return detach
 
     return Place(tap=tap, name=tap.name or path, attach=attach)
+
+
+def _function(raw: Any) -> Any:
+    return raw.__func__ if isinstance(raw, (staticmethod, classmethod)) else raw
 
 
 def _argument(function: Any, argument: int | str, place: str, *, skip: bool = False) -> tuple[int, str]:
