@@ -97,7 +97,6 @@ def _spread(rows: int, vocab_size: int, seed: int) -> tuple[int, ...]:
     import torch
 
     generator = torch.Generator().manual_seed(seed)
-    step = vocab_size / rows
-    starts = torch.arange(rows, dtype=torch.float64) * step
-    ids = (starts + torch.rand(rows, dtype=torch.float64, generator=generator) * step).long().clamp(max=vocab_size - 1)
+    edges = torch.linspace(0, vocab_size, rows + 1, dtype=torch.float64).long()
+    ids = edges[:-1] + (torch.rand(rows, dtype=torch.float64, generator=generator) * edges.diff()).long()
     return tuple(int(item) for item in ids[torch.randperm(rows, generator=generator)])
