@@ -86,15 +86,14 @@ def predict(
         rules=_read_rules(rules_files),
         follow_links=follow_links,
     )
+    status = report.prediction_status
     if changes:
         report = prediction_changes(report)
         if not report.predicted and fmt == "text":
-            _write("no difference: every runtime named would feed the same\n", output)
-            return
+            _write("no difference: each feeds the same as the one named before it\n", output)
+            sys.exit(status)
     _emit(report, fmt, output, color, kind="predict")
-    # A predicted crash is a result; a report without a single prediction is none.
-    if not any(item.wiring or item.reason or item.alternatives for item in report.predicted) and not changes:
-        sys.exit(COULD_NOT_CHECK)
+    sys.exit(status)
 
 
 @cli.command()

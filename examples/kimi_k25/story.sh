@@ -21,6 +21,7 @@ expect 0 fc init ckpt --target target.json --features 0,3,31 --name kimi-k2.5-dr
 expect 1 fc check ckpt --target target.json --runtime sglang==0.5.12
 
 # 4. The fix: SGLang 0.5.14, and the ids that it reads as declared. The gate passes.
+echo; echo "edit ckpt/config.json as the next step says: eagle_aux_hidden_state_layer_ids from [2, 30, 58] to [0, 3, 31]"
 "$python" - <<'PY' || exit 1
 import json
 config = json.load(open("ckpt/config.json"))

@@ -49,7 +49,7 @@ def rule_for(slug: str) -> Rule:
     if slug in rules:
         return rules[slug]
     for rule in rules.values():
-        if rule.rule == slug:
+        if rule.rule == slug.upper():
             return rule
     import difflib
 

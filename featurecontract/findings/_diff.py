@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from featurecontract.findings._explain_slots import Explanation, explain_boundaries
 from featurecontract.findings._finding import Finding, finding
@@ -28,19 +28,40 @@ _STATE_SLUGS = {
 }
 
 
-def diff(declared: Wiring, actual: Wiring, *, observed: bool = False) -> tuple[Finding, ...]:
+Origin = Literal["predicted", "observed", "declared"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """How a message speaks of the actual wiring, by where it comes from."""
+
+    subject: str
+    passive: str
+    missing: str
+    feeds_back: str
+
+
+_WORDS: dict[Origin, _Words] = {
+    "predicted": _Words("the runtime would feed", "would be fed", "would not be fed", "the runtime would feed back"),
+    "observed": _Words("the runtime fed", "were fed", "was not fed", "the runtime fed back"),
+    "declared": _Words("the new contract declares", "are declared", "is no longer declared", "the new contract has"),
+}
+
+
+def diff(declared: Wiring, actual: Wiring, *, origin: Origin = "predicted") -> tuple[Finding, ...]:
     """Compare two wirings and return what explains the difference; equal wirings give nothing.
 
     State faults of single slots come off first; the remaining boundaries are explained by at most three structural
     findings, in the order and with the costs of docs/architecture.md. Pure: no I/O, no clock.
-    ``observed`` only changes the words, from "would feed" to "fed".
+    ``origin`` says where ``actual`` comes from, and only changes the words.
     """
-    verb = "fed" if observed else "would feed"
+    words = _WORDS[origin]
     found = [*_state_faults(declared, actual), *_width_faults(declared, actual)]
     masked_declared, masked_actual = _comparable(declared, actual)
     steps = explain_boundaries(masked_declared, masked_actual)
-    found += [_structural(step, declared, actual, verb) for step in steps]
-    found += _flag_faults(declared, actual, verb)
+    behind = any(step.slug == "embedding-missing" for step in steps)
+    found += [_structural(step, declared, actual, words, behind=behind) for step in steps]
+    found += _flag_faults(declared, actual, words)
     return tuple(found)
 
 
@@ -148,31 +169,34 @@ def _width_faults(declared: Wiring, actual: Wiring) -> Iterator[Finding]:
 
 
 _MESSAGES = {
-    "order": "the declared slices {verb_in} in another order: {actual}, not {declared}",
-    "embedding-missing": "slot 0 was trained on the embedding, h[0]; the runtime {verb} {actual}, without it{shift}",
-    "slot-missing": "{names} {not_fed}: the runtime {verb} {actual}, declared {declared}",
-    "slot-extra": "{count} more slice(s) than declared: the runtime {verb} {actual}, declared {declared}",
-    "slot-duplicate": "the runtime {verb} {actual}: {names} twice, declared {declared}",
-    "layer-shift": "{where}, {shifted}: the runtime {verb} {actual}, declared {declared}",
-    "layer-mismatch": "{where}: the runtime {verb} {actual}, declared {declared}",
+    "order": "the declared slices {passive} in another order: {actual}, not {declared}",
+    "embedding-missing": "slot 0 was trained on the embedding, h[0]; {subject} {actual}, without it; every later "
+    "slot moved up by one",
+    "slot-missing": "{names} {missing}: {subject} {actual}, declared {declared}",
+    "slot-extra": "{count} more slice(s) than declared: {subject} {actual}, declared {declared}",
+    "slot-duplicate": "{subject} {actual}: {names} twice, declared {declared}",
+    "layer-shift": "{where}, {shifted}: {subject} {actual}, declared {declared}",
+    "layer-mismatch": "{where}: {subject} {actual}, declared {declared}",
 }
 
 
-def _structural(explanation: Explanation, declared: Wiring, actual: Wiring, verb: str) -> Finding:
+def _structural(explanation: Explanation, declared: Wiring, actual: Wiring, words: _Words, *, behind: bool) -> Finding:
     slots = explanation.slots
     shift = explanation.details.get("shift", 0)
-    missing = [str(declared.features[s]) for s in explanation.details.get("declared_slots", ())]
+    gone = [str(declared.features[s]) for s in explanation.details.get("declared_slots", ())]
     copied = explanation.details.get("copy_of")
+    where = _slots_text(slots) if len(slots) < len(declared.features) else "every slot"
+    if behind and explanation.slug != "embedding-missing":
+        where = f"beside the missing embedding, {', '.join(str(declared.features[s]) for s in slots)}"
     values = {
-        "verb": verb,
-        "verb_in": "are fed" if verb == "fed" else "would be fed",
-        "not_fed": "was not fed" if verb == "fed" else "would not be fed",
+        "subject": words.subject,
+        "passive": words.passive,
+        "missing": words.missing,
         "actual": f"[{actual}]",
         "declared": f"[{declared}]",
-        "where": _slots_text(slots) if len(slots) < len(declared.features) else "every slot",
-        "names": ", ".join(missing) if copied is None else str(declared.features[copied]),
+        "where": where,
+        "names": ", ".join(gone) if copied is None else str(declared.features[copied]),
         "count": len(slots),
-        "shift": "; every later slot moved up by one",
         "shifted": f"{abs(shift)} block{'s' if abs(shift) != 1 else ''} too {'early' if shift < 0 else 'late'}",
     }
     message = _MESSAGES[explanation.slug].format(**values)
@@ -192,7 +216,7 @@ def _placed(item: Finding, slots: tuple[int, ...], declared: Wiring, actual: Wir
     )
 
 
-def _flag_faults(declared: Wiring, actual: Wiring, verb: str) -> Iterator[Finding]:
+def _flag_faults(declared: Wiring, actual: Wiring, words: _Words) -> Iterator[Finding]:
     """Compare the flags of both wirings; what nobody stated is never a difference."""
     known = {declared.pre_norm, actual.pre_norm}
     if len(known) == 2 and "unknown" not in known:  # noqa: PLR2004
@@ -208,7 +232,7 @@ def _flag_faults(declared: Wiring, actual: Wiring, verb: str) -> Iterator[Findin
     if len(states) == 2 and not states & {"unknown", "none"}:  # noqa: PLR2004
         yield finding(
             "recurrent-state",
-            f"from draft step 2 on the runtime {verb.replace('feed', 'feed back')} the {actual.recurrent_state} state; "
+            f"from draft step 2 on {words.feeds_back} the {actual.recurrent_state} state; "
             f"the drafter was trained with {declared.recurrent_state}",
             expected=declared.recurrent_state,
             actual=actual.recurrent_state,

@@ -76,3 +76,10 @@ class Report:
     def exit_status(self) -> int:
         """0 holds, 1 violated, 2 could not check."""
         return EXIT_STATUS[self.verdict]
+
+    @property
+    def prediction_status(self) -> int:
+        """0 when every runtime that was asked for is in the prediction, a crash being a result; else 2."""
+        answered = {item.runtime for item in self.predicted}
+        lost = any(item.slug == "runtime-unknown" and item.runtime not in answered for item in self.findings)
+        return EXIT_STATUS["could-not-check"] if lost or not self.predicted else 0

@@ -29,14 +29,22 @@ _DESCRIPTIVE_TARGET = ("name", "revision", "dtype", "quantization", "extra")
 
 def compare_contracts(old: Contract, new: Contract, *, paths: tuple[str, str]) -> Report:
     """Return a report whose errors are the breaking changes from ``old`` to ``new`` and whose notes are the others."""
-    findings = [*diff(old.wiring, new.wiring), *_parts(old, new), *_tensors(old, new), *_copies(old, new)]
+    findings = [
+        *diff(old.wiring, new.wiring, origin="declared"),
+        *_parts(old, new),
+        *_tensors(old, new),
+        *_copies(old, new),
+    ]
     step = "serve and test the drafter again with the new contract before it replaces the old one"
     return Report(
         checkpoint=paths[1],
         contract_path=paths[0],
         declared=old.wiring,
         num_hidden_layers=old.target.num_hidden_layers,
-        findings=tuple(item if item.next_step else replace(item, next_step=step) for item in findings),
+        findings=tuple(
+            replace(item, next_step=step) if item.severity == "error" and index == 0 else item
+            for index, item in enumerate(sorted(findings, key=lambda item: item.severity != "error"))
+        ),
         compared=len(old.features) + len(_BREAKING),
     )
 
@@ -56,7 +64,7 @@ def _parts(old: Contract, new: Contract) -> Iterator[Finding]:
             breaking = _without_norms(first) != _without_norms(second)
             if not breaking:
                 continue
-        slug = _BREAKING.get(key, "tensor-unclaimed")
+        slug = _BREAKING[key] if breaking else "contract-changed"
         where = f"{key}.{{{', '.join(changed)}}}" if changed else key
         yield finding(
             slug,

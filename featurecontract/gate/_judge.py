@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from featurecontract.contract import Contract, Wiring
+    from featurecontract.dialects import IdsAt
     from featurecontract.runtimes import Query, Resolution, RuntimeChoice
 
 __all__ = ["judge", "judge_alone"]
@@ -60,15 +61,16 @@ def judge(
     return _tagged(out, choice), len(declared.features) + 3
 
 
-def judge_alone(choice: RuntimeChoice, found: Resolution) -> tuple[Finding, ...]:
+def judge_alone(choice: RuntimeChoice, found: Resolution, ids_listed: tuple[IdsAt, ...]) -> tuple[Finding, ...]:
     """Return what is worth saying of a prediction when there is no contract to compare it with."""
     out = list(choice.findings)
     # A missing method, an open question and a crash stand in the prediction itself.
     if found.wiring is not None:
         if found.crash is not None and found.crash.cause == "embedding":
             out.append(_crash(found, ""))
-        if found.defaulted and found.intended is not None:
-            out.append(_defaulted(found, found.intended, "", severity="warning"))
+        listed = next((item.ids for item in ids_listed if item.ids), ())
+        if found.defaulted and (found.intended is not None or (listed and not found.reads_ids)):
+            out.append(_defaulted(found, found.intended or found.wiring, "", severity="warning"))
         out += _cautions(found)
     return _tagged(out, choice)
 
@@ -78,14 +80,21 @@ def _tagged(findings: list[Finding], choice: RuntimeChoice) -> tuple[Finding, ..
 
 
 def _inconclusive(found: Resolution) -> Finding:
-    listed = "; ".join(f"{name}: [{wiring}]" for name, wiring in list(found.alternatives.items())[:6])
-    more = len(found.alternatives) - 6
+    groups: dict[str, list[str]] = {}
+    for name, wiring in found.alternatives.items():
+        groups.setdefault(f"[{wiring}]", []).append(name)
+    listed = "; ".join(f"{wiring} on {_some(names)}" for wiring, names in list(groups.items())[:6])
     return finding(
         "inconclusive",
-        f"{found.reason}: {listed}" + (f"; and {more} more" if more > 0 else ""),
+        f"{found.reason}. It could be {listed}",
         details={"alternatives": {name: feature_values(w.features) for name, w in found.alternatives.items()}},
         next_step="name the architecture: --target DIR, or name:L,H,ARCHITECTURE such as LlamaForCausalLM",
     )
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"  # noqa: PLR2004
 
 
 def _unsupported(found: Resolution) -> Finding:
@@ -128,9 +137,7 @@ def _crash(found: Resolution, step: str) -> Finding:
         f"{found.runtime} {found.version} dies {crash.when} ({crash.cause}): {crash.message}",
         actual=list(found.ids or ()),
         details=details,
-        next_step=step
-        if crash.cause in ("last state", "out of range", "number of planes")
-        else _load_step(crash.cause),
+        next_step=_load_step(crash.cause) if crash.loading else step,
         source=source,
     )
 
@@ -170,20 +177,24 @@ def _defaulted(
     if predicted is None:  # pragma: no cover - the callers have looked
         raise ValueError("no wiring")
     slug = "ids-defaulted" if found.reads_ids else "ids-unread"
-    if found.intended is None:
-        what = "the config names no ids where this runtime looks" if found.reads_ids else "this runtime reads no ids"
+    if not found.reads_ids:
+        what = f"{found.runtime} never reads layer ids from this config; its own list"
+    elif found.intended is None:
+        what = f"the config names no ids where {found.runtime} looks; its default"
     else:
-        what = f"the config's ids stand where {found.runtime} does not look"
+        what = f"the config's ids stand where {found.runtime} does not look; its default"
     same = predicted.boundaries == wanted.boundaries
     if declared and same:
         result = "which is the declared list, by luck"
     elif found.intended is not None and found.intended.boundaries == predicted.boundaries:
-        result = "which is what those ids would have given, by luck"
+        result = "and the ids would have given the same there"
+    elif declared or replaces:
+        result = f"not the declared [{wanted}]"
     else:
-        result = f"not [{wanted}]"
+        result = f"where the ids would have given [{wanted}]"
     return finding(
         slug,
-        f"{what}; its default [{predicted}] is fed, {result}",
+        f"{what} [{predicted}] is fed, {result}",
         severity=severity,
         slots=tuple(item.slot for item in predicted.features) if replaces else (),
         expected=feature_values(wanted.features),

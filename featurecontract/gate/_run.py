@@ -61,7 +61,7 @@ def predict_inputs(
     for choice in _choices(tuple(runtimes) or NAMES, findings, rules):
         found = resolve(choice.rules, choice.runner, choice.version, query)
         predicted.append(_predicted(choice, found))
-        findings += judge_alone(choice, found)
+        findings += judge_alone(choice, found, inputs.recognition.config.listed())
     if not tuple(runtimes):
         findings = [item for item in findings if item.details.get("reason") != "no-version"]
     return _report(inputs, predicted, findings, compared=len(predicted), declared=False)
@@ -125,10 +125,10 @@ def check_inputs(
             if choice.runner not in FLAG_RUNTIMES:
                 findings.append(
                     finding(
-                        "algorithm-missing",
-                        f"the server's arguments were not checked: there are no flag rules for {choice.runner}",
-                        severity="note",
+                        "flags-unchecked",
+                        f"there are no rules for the command line of {choice.runner}",
                         runtime=choice.key,
+                        next_step="read the effective values in the server's log",
                     )
                 )
             findings += check_flags(
@@ -146,7 +146,7 @@ def check_inputs(
             finding(
                 "nothing-compared",
                 "no runtime was named, so nothing says what will be fed",
-                next_step="name what you serve: --runtime sglang==0.5.14; `featurecontract rules` lists the names",
+                next_step="name what you serve, such as --runtime sglang==0.5.14; `rules --runtimes` lists the names",
             )
         )
     return _report(inputs, predicted, findings, compared=compared, strict=strict)

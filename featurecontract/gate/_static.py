@@ -37,7 +37,7 @@ def static_findings(inputs: Inputs, *, digests: bool = False) -> tuple[tuple[Fin
                 finding(
                     "checkpoint-unreadable",
                     f"{inputs.checkpoint.directory}: {inputs.checkpoint.tensors_reason or 'there is no tensor file'}",
-                    next_step="check the directory that will be served, with its safetensors files",
+                    next_step="check the directory that will be served: a config alone does not show what fc takes",
                 )
             )
     else:

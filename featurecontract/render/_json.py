@@ -23,10 +23,10 @@ def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
 
 
 def report_object(report: Report, *, kind: str = "check") -> dict[str, Any]:
-    """Return the object that is printed; a prediction has no verdict, and was produced: exit status 0."""
+    """Return the object that is printed; a prediction has a status and no verdict."""
     out: dict[str, Any] = {"report_version": REPORT_VERSION}
     if kind == "predict":
-        out["exit_status"] = 0
+        out["exit_status"] = report.prediction_status
     else:
         out |= {"verdict": report.verdict, "exit_status": report.exit_status}
     if report.contract_path is not None:

@@ -66,7 +66,7 @@ def predict_table(report: Report, *, bounded: bool = True) -> PredictTable:
 
 def _cells(item: Predicted) -> list[str]:
     if item.wiring is not None:
-        slots = short_wiring(item.wiring)
+        slots = f"crash ({short_wiring(item.wiring)})" if item.crash else short_wiring(item.wiring)
     else:
         slots = "crash" if item.crash else "several" if item.alternatives else "none"
     ids = "-" if item.ids is None else capped([str(i) for i in item.ids], 16)
@@ -89,7 +89,7 @@ def _notes(item: Predicted, report: Report) -> Iterator[str]:
         yield clean(item.reason, limit=400)
     if item.alternatives:
         shown = [f"{clean(name, limit=80)}: {short_wiring(wiring)}" for name, wiring in item.alternatives.items()]
-        yield "depends on the target's architecture: " + capped(shown, 8, separator=" | ")
+        yield "it could be: " + capped(shown, 8, separator=" | ")
     if item.wiring is not None and item.ids is not None:
         fed = [boundary for boundary in item.wiring.boundaries if boundary is not None]
         if list(item.ids) != sorted(item.ids) and fed == sorted(fed):
@@ -107,7 +107,7 @@ def predict_text(report: Report) -> Iterator[str]:
         yield f"{label:<11} {value}"
     yield ""
     if not report.predicted:
-        yield "no runtime was asked for"
+        yield "no runtime that was asked for is known"
     table = predict_table(report)
     rows = [list(COLUMNS), *table.rows] if table.rows else []
     widths = [max(len(row[index]) for row in rows) for index in range(len(COLUMNS))] if rows else []

@@ -39,7 +39,10 @@ def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
         },
         "columnKind": "unicodeCodePoints",
         "invocations": [
-            {"executionSuccessful": True, "exitCode": 0 if kind == "predict" else report.exit_status},
+            {
+                "executionSuccessful": True,
+                "exitCode": report.prediction_status if kind == "predict" else report.exit_status,
+            },
         ],
         "results": [_result(item, slugs.index(item.slug), report) for item in found],
     }

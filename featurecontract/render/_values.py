@@ -74,9 +74,15 @@ def value_text(value: Any) -> str:
     return clean(json.dumps(json_value(value), ensure_ascii=False), limit=MAX_VALUE)
 
 
+# For scripts: the message says the same in words.
+_QUIET = ("appended", "caution", "default", "replaces", "tensor", "key", "alternatives", "reason", "stage")
+
+
 def details_text(details: Mapping[str, Any]) -> str:
     """Return ``shift -1, slots [1, 2]``; values that hold nothing are left out."""
     shown = [
-        f"{clean(key, limit=40)} {value_text(item)}" for key, item in details.items() if item not in (None, "", [])
+        f"{clean(key, limit=40)} {value_text(item)}"
+        for key, item in details.items()
+        if item not in (None, "", []) and key not in _QUIET
     ]
     return capped(shown, MAX_RANGES)

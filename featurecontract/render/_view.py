@@ -42,6 +42,10 @@ __all__ = [
 
 MAX_ALTERNATIVES = 8
 MAX_LEGEND = 16
+CAVEAT = (
+    "what a runtime makes of an id also depends on its version, the target and the list: "
+    "write the ids that a next step names"
+)
 LEVELS = ("error", "could not check", "warning", "note")
 
 
@@ -143,8 +147,7 @@ def subject(report: Report) -> Iterator[tuple[str, str]]:
         short = f" (sha256 {clean(report.contract_sha256, limit=80)[:12]})" if report.contract_sha256 else ""
         yield "contract", clean(report.contract_path, limit=400) + short
     if report.target is not None:
-        depth = "" if report.num_hidden_layers is None else f" ({report.num_hidden_layers} layers)"
-        yield "target", clean(report.target, limit=400) + depth
+        yield "target", clean(report.target, limit=400)
     if report.declared is not None:
         dims = dims_text(report.declared)
         yield "declared", wiring_text(report.declared) + (f": {dims}" if dims else "")
@@ -167,10 +170,7 @@ def predicted_text(item: Predicted) -> str:
         parts.append(wiring_text(item.wiring) + origin_text(item))
     if item.alternatives:
         shown = [f"{clean(name, limit=80)}: {wiring_text(wiring)}" for name, wiring in item.alternatives.items()]
-        parts.append(
-            "depends on the target's architecture, which nobody named: "
-            + capped(shown, MAX_ALTERNATIVES, separator=" | ")
-        )
+        parts.append("it could be: " + capped(shown, MAX_ALTERNATIVES, separator=" | "))
     if item.crash:
         parts.append(crash_text(item))
     if item.reason:
@@ -190,6 +190,8 @@ def origin_text(item: Predicted) -> str:
     if item.ids is None:
         return f" (from {clean(item.key, limit=80)})" if item.key else ""
     shift = "" if item.shift is None else f", boundary = id{_signed(item.shift)}"
+    reason = next((step.partition(" because ")[2] for step in item.steps if " because " in step), "")
+    shift += f" because {clean(reason, limit=80)}" if reason and shift else ""
     return f" ({clean(item.key, limit=80)} = [{capped([str(i) for i in item.ids], MAX_SLOTS)}]{shift})"
 
 
@@ -208,7 +210,8 @@ def legend(report: Report) -> list[str]:
     listed = sorted(found)
     lines = [spell(boundary, num_hidden_layers=report.num_hidden_layers) for boundary in listed[:MAX_LEGEND]]
     more = len(listed) - MAX_LEGEND
-    return lines if more <= 0 else [*lines, f"and {more} more"]
+    lines += [f"and {more} more"] if more > 0 else []
+    return [*lines, CAVEAT] if lines else []
 
 
 def _boundaries(value: Any) -> Iterator[int]:

@@ -66,7 +66,8 @@ def _spellings(key: IdKey, wanted: tuple[int | None, ...]) -> Iterator[tuple[int
 
 
 def _feeds(found: Resolution, declared: Wiring) -> bool:
-    if found.wiring is None or found.crash is not None:
+    # What keeps the checkpoint from loading at all is another finding; its ids can be right all the same.
+    if found.wiring is None or (found.crash is not None and not found.crash.loading):
         return False
     return [(item.boundary, item.state) for item in found.wiring.features] == [
         (item.boundary, item.state) for item in declared.features

@@ -249,7 +249,7 @@ _WORDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("RuntimeRules", "scheme"): ("pep440", "build", "snapshot"),
     ("RuntimeRules", "format"): (RULES_FORMAT,),
 }
-_CHECKED: Mapping[str, Callable[[str], object]] = {
+_CHECKED: Mapping[str, Callable[[Any], object]] = {
     "versions": lambda text: in_range("1", text),
     "when": lambda text: condition_holds(text, (1,), 30),
     "unsupported_when": lambda text: condition_holds(text, (1,), 30),

@@ -44,6 +44,11 @@ class Crash:
     when: str
     message: str
 
+    @property
+    def loading(self) -> bool:
+        """Whether the checkpoint does not load, whatever its ids are."""
+        return self.cause == "drafter architecture" or self.cause.startswith("needs ")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Resolution:

@@ -118,7 +118,7 @@ def _resolve_target(case: Case, base: Resolution, target: TargetRule) -> Resolut
         shift=None if read.defaulted else found.shift,
         defaulted=read.defaulted and bool(target.default or target.spaced),
         reads_ids=bool(id_rule and id_rule.keys),
-        intended=intended_wiring(target, id_rule, query) if read.defaulted else None,
+        intended=intended_wiring(target, id_rule, query) if read.defaulted and id_rule and id_rule.keys else None,
         listed=found.listed,
         crash=base.crash or found.crash or width_crash(case, found.features),
         unread_flags=unread,

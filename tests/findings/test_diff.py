@@ -130,7 +130,7 @@ STATES = [
 
 @pytest.mark.parametrize(("declared", "actual", "expected"), STATES)
 def test_states_come_off_first(declared, actual, expected):
-    found = diff(wiring(*declared), wiring(*actual), observed=True)
+    found = diff(wiring(*declared), wiring(*actual), origin="observed")
     assert [(item.slug, item.slots) for item in found] == [(slug, slots) for slug, slots, _ in expected]
     for item, (_, _, details) in zip(found, expected, strict=True):
         assert details is None or item.details == details
@@ -216,7 +216,7 @@ def test_a_finding_holds_both_wirings_and_its_place():
 def test_words_say_whether_it_was_seen():
     declared, actual = wiring(2, 30), wiring(3, 31)
     assert "would feed" in diff(declared, actual)[0].message
-    assert "would feed" not in diff(declared, actual, observed=True)[0].message
+    assert "would feed" not in diff(declared, actual, origin="observed")[0].message
 
 
 def test_another_source_is_no_plane_of_the_target():
