@@ -158,13 +158,14 @@ def _conflicts(view: DraftConfig) -> Iterator[Finding]:
     for keys in _SAME_MEANING:
         stated = [view.ids_at[key] for key in keys if view.ids_at[key].state == "list"]
         for other in stated[1:]:
-            if other.ids != stated[0].ids:
+            if other.ids != stated[0].ids and not _spelled_for_both(stated[0], other):
                 yield finding(
                     "ids-conflict",
                     f"{view.source}: {stated[0].key} is {list(stated[0].ids)}, {other.key} is {list(other.ids)}",
                     expected=list(stated[0].ids),
                     actual=list(other.ids),
-                    next_step="keep the list that the drafter was trained with, and remove the other key",
+                    next_step="keep the list that the drafter was trained with; to serve it by SGLang and vLLM alike, the flat "
+                    "list is the nested one plus one",
                 )
     eagle = next((view.ids_at[key] for key in _SAME_MEANING[0] if view.ids_at[key].state == "list"), None)
     block = next((view.ids_at[key] for key in _SAME_MEANING[1] if view.ids_at[key].state == "list"), None)
@@ -177,6 +178,12 @@ def _conflicts(view: DraftConfig) -> Iterator[Finding]:
             actual=list(eagle.ids),
             next_step="keep one of them, or make the second the first plus one",
         )
+
+
+def _spelled_for_both(nested: IdsAt, flat: IdsAt) -> bool:
+    """Whether two lists name the same planes: layer outputs where SGLang looks, layer inputs where vLLM does."""
+    places = "eagle_config." in nested.key and "eagle_config." not in flat.key
+    return places and flat.ids == tuple(item + 1 for item in nested.ids)
 
 
 def _out_of_range(found: IdsAt, target: Target) -> Finding:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from featurecontract.dialects._family import Candidate, Family, Target, default_candidate, final_state
+from featurecontract.dialects._family import Candidate, Family, Target, default_candidate, final_state, from_ids
 from featurecontract.dialects._two_readings import both_readings
 
 if TYPE_CHECKING:
@@ -33,6 +33,19 @@ def nested_candidates(
         )
         return
     found = config.ids(NESTED, f"text_config.{NESTED}", FLAT)
+    flat = config.ids(FLAT)
+    if found.state == "list" and found.key != FLAT and flat.ids == tuple(item + 1 for item in found.ids):
+        both = from_ids(
+            found,
+            "layer_output",
+            target,
+            reason="the flat key names the same planes as layer inputs: spelled for SGLang and vLLM alike",
+            confidence=0.95,
+            ascending=ascending,
+        )
+        if both is not None:
+            yield both
+            return
     if found.state == "list":
         yield from both_readings(found, target, output_prior=output_prior, dialect=dialect, ascending=ascending)
         return

@@ -157,9 +157,19 @@ def test_rope_of_the_config_against_the_contract(drafter):
 
 def test_conflicting_ids(drafter):
     path = drafter(
-        eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}, eagle_aux_hidden_state_layer_ids=[2, 16, 29]
+        eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}, eagle_aux_hidden_state_layer_ids=[2, 16, 30]
     )
     assert found(check(declared(path), runtimes=[SGLANG])) == [("ids-conflict", "error")]
+
+
+def test_one_config_for_both_engines_is_no_conflict(drafter):
+    path = drafter(
+        eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 15, 27]}, eagle_aux_hidden_state_layer_ids=[2, 16, 28]
+    )
+    write_contract(str(path), target=LLAMA)  # only one reading is left
+    report = check(path, runtimes=[SGLANG, "vllm==0.33.0"])
+    assert (found(report), report.exit_status) == ([], 0)
+    assert load(path).wiring.boundaries == (2, 16, 28)
 
 
 def test_a_predicted_crash_is_an_error_with_the_text_that_the_user_sees(drafter):
