@@ -129,6 +129,16 @@ def test_a_tap_on_a_model_compiled_and_run_before_hears_nothing():
     assert recording.capture().calls == ()
 
 
+def test_with_guards_on_hooks_a_compiled_model_can_be_tapped_later():
+    model = Drafter()
+    with torch._dynamo.config.patch(skip_nnmodule_hook_guards=False):
+        run = compiled(model)
+        run(rows())
+        with capturing(model.fc) as recording:
+            run(rows())
+    assert len(recording.capture().calls) == 1
+
+
 def test_the_compiled_model_itself_can_be_tapped_later():
     run = compiled(Drafter())
     run(rows())
