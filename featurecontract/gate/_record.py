@@ -107,6 +107,7 @@ def record(
     place = Path(out)
     if not place.is_dir():
         raise InputError.single(str(place), "is no directory", next_step="name the drafter's checkpoint directory")
+    probe.require_torch()
     second = _dtype(second_dtype)
     held = _held(contract, place, force=force)
     if held is None and wiring is None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from featurecontract.probe._degenerate import check_probe, check_tokens
     from featurecontract.probe._file import write_probe
     from featurecontract.probe._layout import Layout, find_layout, text_config, vocab_size_of
-    from featurecontract.probe._load import LoadedTarget, dtype_of, load_target
+    from featurecontract.probe._load import LoadedTarget, dtype_of, load_target, require_torch
     from featurecontract.probe._planes import KINDS, Plane, PlaneKind, all_planes
     from featurecontract.probe._read import read_probe
     from featurecontract.probe._record import Recording, record_probe
@@ -38,6 +38,7 @@ __all__ = [
     "read_probe",
     "read_tokens",
     "record_probe",
+    "require_torch",
     "similarity",
     "tap",
     "text_config",
@@ -50,7 +51,7 @@ _HOMES = {
     "_degenerate": ("check_probe", "check_tokens"),
     "_file": ("write_probe",),
     "_layout": ("Layout", "find_layout", "text_config", "vocab_size_of"),
-    "_load": ("LoadedTarget", "dtype_of", "load_target"),
+    "_load": ("LoadedTarget", "dtype_of", "load_target", "require_torch"),
     "_planes": ("KINDS", "Plane", "PlaneKind", "all_planes"),
     "_read": ("read_probe",),
     "_record": ("Recording", "record_probe"),

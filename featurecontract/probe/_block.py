@@ -1,6 +1,6 @@
 """Inside one decoder layer: which tensor is the residual after attention, and what the MLP adds to it.
 
-Nothing here knows a model's names. The tensors that went into and came out of the layer's submodules are searched for
+No model's names are known here. The tensors that went into and came out of the layer's submodules are searched for
 a pair that adds up to the layer's output; what does not add up is not recorded.
 """
 
@@ -123,9 +123,12 @@ def _parallel(entry: Tensor, parts: _Candidates, exit_: Tensor, at: Tensor, eps:
     for first, second in combinations(range(len(parts.full)), 2):
         if not _adds_up(whole, start, parts.sample[first], parts.sample[second], eps=eps):
             continue
-        attention, mlp = first, second
-        if _is_attention(parts.names[second]) and not _is_attention(parts.names[first]):
-            attention, mlp = second, first
+        named = _is_attention(parts.names[first]), _is_attention(parts.names[second])
+        # Two summands side by side look alike, so here the name decides; without it nothing is proved. Routed and
+        # shared experts of a layer that has no attention add up in the same way.
+        if named[0] == named[1]:
+            continue
+        attention, mlp = (first, second) if named[0] else (second, first)
         mid = entry + parts.full[attention]
         if _adds_up(exit_, entry, parts.full[attention], parts.full[mlp], eps=eps) and (
             _unexplained(exit_, mid, parts.full[mlp]) < _MOST_UNEXPLAINED

@@ -13,7 +13,7 @@ from featurecontract.errors import InputError, UsageError
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["LoadedTarget", "dtype_of", "load_target"]
+__all__ = ["LoadedTarget", "dtype_of", "load_target", "require_torch"]
 
 # Before transformers 4.56 the keyword was torch_dtype.
 _DTYPE_SINCE = (4, 56)
@@ -28,6 +28,14 @@ class LoadedTarget:
     tokenizer: Any
     name: str
     tokenizer_sha256: str | None = None
+
+
+def require_torch() -> None:
+    """Raise UsageError where torch is not installed."""
+    try:
+        import_module("torch")
+    except ImportError:
+        raise UsageError("recording needs torch: pip install 'featurecontract[torch]'") from None
 
 
 def load_target(

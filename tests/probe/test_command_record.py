@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 
 import pytest
 
@@ -44,3 +45,9 @@ def test_without_transformers(tmp_path, capsys):
     status, _, err = run(capsys, str(tmp_path), "--out", str(tmp_path), "--wiring", "0,3")
     assert status == 2
     assert "pip install transformers" in err
+
+
+def test_without_torch(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    status, _, err = run(capsys, str(tmp_path), "--out", str(tmp_path), "--wiring", "0,3")
+    assert (status, err) == (2, "error: recording needs torch: pip install 'featurecontract[torch]'\n")

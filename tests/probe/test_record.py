@@ -109,6 +109,13 @@ def test_parallel_single_and_opaque_layers():
     assert "MLP output planes not found by their sum, left out: 4" in recording.data.notes
 
 
+def test_two_experts_side_by_side_are_no_attention_and_mlp():
+    model = target(("experts",) * LAYERS)
+    seen = tap(model, find_layout(model, **PATHS), torch.tensor([IDS]))
+    assert seen.mid == seen.mlp == {}
+    assert len(seen.boundaries) == LAYERS + 1
+
+
 def test_a_scaled_embedding_is_noted_and_h0_is_what_enters_layer_0():
     model = target(scale=5.0)
     data = record_probe(model, find_layout(model, **PATHS), Wiring.from_boundaries((0,)), IDS).data

@@ -43,6 +43,7 @@ class Stage(nn.Module):
         super().__init__()
         self.kind = kind
         self.one, self.mixer, self.two = RootMean(), Mix(), RootMean()
+        self.more = nn.Linear(HIDDEN, HIDDEN)
         self.ffn = nn.Sequential(nn.Linear(HIDDEN, 32), nn.SiLU(), nn.Linear(32, HIDDEN))
 
     def forward(self, x):
@@ -53,6 +54,9 @@ class Stage(nn.Module):
             return x + self.mixer(entry) + self.ffn(entry)
         if self.kind == "opaque":  # its summands are never seen: F.linear in place of modules
             return x + torch.tanh(x.roll(1, -1))
+        if self.kind == "experts":  # two summands side by side, neither of them attention
+            entry = self.one(x)
+            return x + self.ffn(entry) + self.more(entry)
         if self.kind == "single":
             return x + self.mixer(self.one(x))
         x = x + self.mixer(self.one(x))
