@@ -164,8 +164,8 @@ def _conflicts(view: DraftConfig) -> Iterator[Finding]:
                     f"{view.source}: {stated[0].key} is {list(stated[0].ids)}, {other.key} is {list(other.ids)}",
                     expected=list(stated[0].ids),
                     actual=list(other.ids),
-                    next_step="keep the list that the drafter was trained with; to serve it by SGLang and vLLM alike, the flat "
-                    "list is the nested one plus one",
+                    next_step="keep the list that the drafter was trained with; to serve it by SGLang and vLLM alike, "
+                    "make the flat list the nested one plus one",
                 )
     eagle = next((view.ids_at[key] for key in _SAME_MEANING[0] if view.ids_at[key].state == "list"), None)
     block = next((view.ids_at[key] for key in _SAME_MEANING[1] if view.ids_at[key].state == "list"), None)

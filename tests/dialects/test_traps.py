@@ -76,7 +76,7 @@ def test_a_list_that_the_dialect_does_not_read_is_said():
 @pytest.mark.parametrize(
     ("config", "first", "second"),
     [
-        (eagle([1, 17, 32], **{TOP: [2, 18, 33]}), f"eagle_config.{TOP}", TOP),
+        (eagle([1, 17, 32], **{TOP: [2, 18, 34]}), f"eagle_config.{TOP}", TOP),
         (eagle([1, 17, 32], text_config={TOP: [1, 17, 31]}), f"eagle_config.{TOP}", f"text_config.{TOP}"),
         (block([1, 9], target_layer_ids=[2, 10]), "dflash_config.target_layer_ids", "target_layer_ids"),
         (
