@@ -182,8 +182,9 @@ class Recording:
         """Return what was kept; copies it to the host, so this waits for the device."""
         kept: list[tuple[int, Site, Any]] = []
         dropped = 0
+        by_number = {number: facts for facts, number in self._numbers.items()}
         for site in self._sites:
-            held, lost = site.held(self._facts)
+            held, lost = site.held(by_number.get)
             kept += [(call.order, site, call) for call in held]
             dropped += lost
         calls = [
@@ -244,23 +245,26 @@ class Recording:
         return self._clocks[device]
 
     def _tagged(self, facts: Facts | None) -> None:
-        """Give the tag a number and write it to the devices, in stream order."""
-        if facts is not None and facts not in self._numbers:
+        """Give the tag a number and write it to the devices, in stream order; raises nothing."""
+        try:
+            self._number = self._number_of(facts)
+            for clock in self._clocks.values():
+                if not _in_graph_capture(clock):
+                    clock.tag.fill_(self._number)
+        except Exception as error:  # noqa: BLE001 - runs inside of the host
+            self._fail("tag", error)
+
+    def _number_of(self, facts: Facts | None) -> int:
+        if facts is None:
+            return 0
+        if facts not in self._numbers:
             # A ring keeps at most max_rows calls: twice as many tags are enough for any use, and a bound.
             if len(self._numbers) >= 2 * self.bounds.max_rows:
                 if self.bounds.keep == "first":
-                    facts = None
-                else:
-                    del self._numbers[next(iter(self._numbers))]
-            if facts is not None:
-                self._numbers[facts] = next(self._last_number)
-        self._number = self._numbers[facts] if facts is not None else 0
-        for clock in self._clocks.values():
-            if not _in_graph_capture(clock):
-                clock.tag.fill_(self._number)
-
-    def _facts(self, number: int) -> Facts | None:
-        return next((facts for facts, own in self._numbers.items() if own == number), None)
+                    return 0
+                del self._numbers[next(iter(self._numbers))]
+            self._numbers[facts] = next(self._last_number)
+        return self._numbers[facts]
 
 
 def _in_graph_capture(clock: Clock) -> bool:

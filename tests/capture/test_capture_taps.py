@@ -11,7 +11,7 @@ import torch
 from capture_models import WIDTH, Drafter, Engine, Heir, rows
 from torch import nn
 
-from featurecontract.capture import Tap, capturing, tag
+from featurecontract.capture import Tap, capturing, load, tag
 from featurecontract.contract import Contract, Feature, Target, digest, save
 from featurecontract.contract import Drafter as DrafterFacts
 from featurecontract.errors import UsageError
@@ -420,6 +420,51 @@ def test_facts_that_do_not_fit_are_left_out_and_said():
     (call,) = recording.capture().calls
     assert (call.token_ids, call.positions) == (None, (0, 1))
     assert call.extra["facts_left_out"] == ["token_ids (3 for 2 rows)"]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ({"token_ids": 5}, "token_ids"),
+        ({"token_ids": ["a", "b"]}, "token_ids"),
+        ({"token_ids": [2**63, 1]}, "token_ids"),
+        ({"positions": [[0], [1]]}, "positions"),
+        ({"positions": torch.tensor([0.5, 1.0])}, "positions"),
+        ({"draft_tokens": "ab"}, "draft_tokens"),
+        ({"cached": {"a": "b"}}, "cached"),
+        ({"cached": 3}, "cached"),
+        ({"rank": "one"}, "rank"),
+    ],
+)
+def test_facts_that_cannot_be_used_are_left_out_and_said(tmp_path, given, name):
+    model = nn.Identity()
+    with capturing(model) as recording, tag(**given, phase="prefill"):
+        model(rows(2))
+    (call,) = load(recording.save(tmp_path))[0].calls
+    assert call.values.tolist() == rows(2).tolist()
+    assert call.phase == "prefill"
+    assert len(call.extra["facts_left_out"]) == 1
+    assert call.extra["facts_left_out"][0].startswith(f"{name} (not ")
+    assert not getattr(call, name)
+
+
+def test_labels_that_json_does_not_know(tmp_path):
+    model = nn.Identity()
+    with capturing(model) as recording, tag(requests=["\ud800", None], phase="x" * 999):
+        model(rows(2))
+    (call,) = load(recording.save(tmp_path))[0].calls
+    assert (call.requests, len(call.phase)) == (("\\ud800", "None"), 200)
+
+
+def test_a_tag_that_fails_stays_inside(monkeypatch):
+    model = nn.Identity()
+    with capturing(model, graphs=True) as recording:
+        model(rows(1))
+        monkeypatch.setattr(torch.Tensor, "fill_", None)
+        with tag(token_ids=[1]):
+            model(rows(1))
+        monkeypatch.undo()
+    assert recording.failure.startswith("tag: TypeError")
 
 
 def test_facts_are_cut_with_the_rows():
