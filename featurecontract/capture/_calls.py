@@ -56,7 +56,7 @@ def call_from_held(held: Held, site: Site, *, rank: int, stage: int) -> Call | N
         extra["shard_axis"] = tap.shard_axis
     draft = said.listed("draft_tokens", _integer)
     cached = said.cached()
-    who = {"rank": said.counted("rank", rank), "stage": said.counted("stage", stage)}
+    fitting |= {"rank": said.counted("rank", rank), "stage": said.counted("stage", stage)}
     if said.left_out:
         extra["facts_left_out"] = said.left_out
     return Call(
@@ -68,7 +68,6 @@ def call_from_held(held: Held, site: Site, *, rank: int, stage: int) -> Call | N
         shard=tap.shard,
         dtype=str(held.values.dtype).removeprefix("torch."),
         extra=extra,
-        **who,
         **fitting,
     )
 
