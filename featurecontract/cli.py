@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from featurecontract._version import __version__
-from featurecontract.errors import FeatureContractError, InputError
+from featurecontract.errors import FeatureContractError, InputError, UsageError
 
 if TYPE_CHECKING:
     from featurecontract.findings import Report
@@ -20,6 +21,7 @@ __all__ = ["cli", "main"]
 
 FORMATS = ("text", "json", "junit", "sarif", "github", "markdown", "html")
 COULD_NOT_CHECK = 2
+INTERRUPTED = 130
 
 _checkpoint = click.argument("checkpoint", metavar="CKPT")
 _target = click.option(
@@ -78,6 +80,7 @@ def predict(
     from featurecontract.gate import predict as run
     from featurecontract.gate import prediction_changes
 
+    _guard(output, checkpoint)
     report = run(
         checkpoint,
         target=target,
@@ -89,7 +92,7 @@ def predict(
     status = report.prediction_status
     if changes:
         report = prediction_changes(report)
-        if not report.predicted and fmt == "text":
+        if not report.predicted and not report.findings and fmt == "text":
             _write("no difference: each feeds the same as the one named before it\n", output)
             sys.exit(status)
     _emit(report, fmt, output, color, kind="predict")
@@ -129,6 +132,9 @@ def check(
     from featurecontract.gate import check as run
     from featurecontract.gate import refused
 
+    _guard(output, checkpoint, contract_file)
+    if serve_args is not None and not serve_args.strip():
+        raise UsageError("--serve-args: is empty; give the server's command line, or a file with it: @FILE")
     rules = _read_rules(rules_files)
     try:
         report = run(
@@ -142,7 +148,7 @@ def check(
             strict=strict,
             follow_links=follow_links,
         )
-    except InputError as error:
+    except (InputError, UsageError) as error:
         if fmt == "text" and output is None:
             raise
         report = refused(checkpoint, error)
@@ -260,6 +266,45 @@ def record(
 
 @cli.command()
 @_checkpoint
+@click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0.0, 1.0),
+    default=0.9,
+    show_default=True,
+    help="Below this an answer is inconclusive: could not check.",
+)
+@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@_links
+@_format
+@_output
+@_color
+def verify(
+    checkpoint: str,
+    captures: tuple[str, ...],
+    confidence: float,
+    strict: bool,
+    follow_links: bool,
+    fmt: str,
+    output: str | None,
+    color: str,
+) -> None:
+    """Name what CAPTURE holds (files, or directories of them) and compare it with the contract of CKPT."""
+    from featurecontract.gate import refused
+    from featurecontract.gate import verify as run
+
+    try:
+        report = run(checkpoint, captures, confidence=confidence, strict=strict, follow_links=follow_links)
+    except InputError as error:
+        if fmt == "text" and output is None:
+            raise
+        report = refused(checkpoint, error)
+    _emit(report, fmt, output, color, kind="check")
+    sys.exit(report.exit_status)
+
+
+@cli.command()
+@_checkpoint
 @click.option(
     "-o", "fmt", type=click.Choice(("text", "json")), default="text", show_default=True, help="Output format."
 )
@@ -283,6 +328,7 @@ def diff(old: str, new: str, fmt: str, output: str | None, color: str) -> None:
     from featurecontract.contract import load
     from featurecontract.gate import compare_contracts
 
+    _guard(output, old, new)
     report = compare_contracts(load(old), load(new), paths=(old, new))
     _emit(report, fmt, output, color, kind="check")
     sys.exit(report.exit_status)
@@ -344,7 +390,7 @@ def _read_rules(paths: tuple[str, ...]) -> dict[str, RuntimeRules]:
 def _wants_color(choice: str, output: str | None) -> bool:
     if choice != "auto":
         return choice == "always"
-    return output is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return output is None and sys.stdout is not None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _emit(report: Report, fmt: str, output: str | None, color: str, *, kind: str) -> None:
@@ -355,37 +401,103 @@ def _emit(report: Report, fmt: str, output: str | None, color: str, *, kind: str
 
 def _write(text: str, output: str | None) -> None:
     if output is None:
-        # What is coloured was decided before; click would take the colours out again on a pipe.
+        # What is coloured was decided before; click would take the colours out again on a pipe. A standard output
+        # that was closed is None: there is nobody to tell, and the verdict still is the exit status.
         click.echo(text, nl=False, color=True)
         return
-    from featurecontract.contract import atomic_write
+    from featurecontract.contract._files import write_output
 
     try:
-        with atomic_write(Path(output)) as stream:
-            stream.write(text.encode("utf-8", "replace"))
-    except OSError as error:
+        write_output(Path(output), text.encode("utf-8", "replace"))
+    except (OSError, ValueError) as error:
         raise InputError.single(
-            output, f"cannot be written: {error.strerror or error}", next_step="choose another --output"
+            output,
+            f"cannot be written: {getattr(error, 'strerror', None) or error}",
+            next_step="choose another --output",
         ) from None
+
+
+def _guard(output: str | None, *inputs: str | None) -> None:
+    """Refuse an --output that would replace what is being read."""
+    if output is None:
+        return
+    from featurecontract.contract import CONTRACT_FILE
+
+    for given in inputs:
+        if given is None:
+            continue
+        place = given if os.path.isdir(given) else os.path.dirname(given)  # noqa: PTH112, PTH120 - never raise
+        for path in (given, os.path.join(place, CONTRACT_FILE), os.path.join(place, "config.json")):  # noqa: PTH118
+            if not os.path.isdir(path) and _same_file(path, output):  # noqa: PTH112
+                raise UsageError(f"--output {output}: that is {path}, which is read; choose another file")
+
+
+def _same_file(first: str, second: str) -> bool:
+    try:
+        if os.path.realpath(first) == os.path.realpath(second):
+            return True
+        return os.path.samefile(first, second)  # noqa: PTH121
+    except (OSError, ValueError):
+        return False
 
 
 def main(arguments: list[str] | None = None) -> Any:
     """Run a command; every failure is one line on standard error and exit status 2, an interrupt is 130."""
     try:
+        try:
+            _dispatch(arguments)
+        finally:
+            if arguments is None:
+                # What is left is the interpreter's own shutdown: an interrupt in it ends the process, without a word.
+                _interrupts_end_the_process()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _interrupts_end_the_process() -> None:
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _dispatch(arguments: list[str] | None) -> None:
+    try:
         cli.main(args=arguments, prog_name="featurecontract", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            if sys.stderr is not None:
+                error.show()
         sys.exit(COULD_NOT_CHECK)
     except click.Abort:
-        click.echo("interrupted", err=True)
-        sys.exit(130)
+        _complain("interrupted")
+        sys.exit(INTERRUPTED)
     except FeatureContractError as error:
-        click.echo(f"error: {_one_line(str(error))}", err=True)
+        _complain(f"error: {_one_line(str(error))}")
         sys.exit(COULD_NOT_CHECK)
-    except BrokenPipeError:
-        # The reader went away, as `| head` does; nothing is wrong with the run.
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        _complain(f"error: {_one_line(where + (error.strerror or str(error)))}")
+        _drop_output()
+        sys.exit(COULD_NOT_CHECK)
+    except SystemExit:
+        # click answers a pipe whose reader went away, as `| head` does, with status 1: that would be a verdict.
+        if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+            _drop_output()
+            sys.exit(COULD_NOT_CHECK)
+        raise
+
+
+def _complain(line: str) -> None:
+    """Say a line on standard error, if there is one that takes it."""
+    with contextlib.suppress(OSError):
+        click.echo(line, err=True)
+
+
+def _drop_output() -> None:
+    """Send what is still buffered to nowhere: a flush that fails at the end would give an exit status of its own."""
+    with contextlib.suppress(OSError, AttributeError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(COULD_NOT_CHECK)
 
 
 def _one_line(text: str) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from featurecontract.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["atomic_write", "canonical_json", "digest", "dumps", "load", "loads", "save"]
+__all__ = ["atomic_write", "canonical_json", "digest", "dumps", "load", "loads", "save", "write_output"]
 
 # The largest real probe of token ids is far below this; a contract is a page of text.
 MAX_CONTRACT_BYTES = 16 * 2**20
@@ -91,9 +92,12 @@ def save(contract: Contract, path: str | os.PathLike[str]) -> Path:
 
 
 @contextlib.contextmanager
-def atomic_write(path: Path) -> Iterator[Any]:
-    """Open a stream whose bytes become ``path`` only when all of them are on disk."""
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+def atomic_write(path: Path, *, exclusive: bool = False) -> Iterator[Any]:
+    """Open a stream whose bytes become ``path`` only when all of them are on disk.
+
+    With ``exclusive`` an entry that has the name by then, be it a broken link, raises FileExistsError and stays.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:200]}.", suffix=".part")
     part = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -101,11 +105,51 @@ def atomic_write(path: Path) -> Iterator[Any]:
             stream.flush()
             os.fsync(stream.fileno())
         part.chmod(0o666 & ~_umask())
-        part.replace(path)
+        if exclusive:
+            _claim(part, path)
+        else:
+            part.replace(path)
     except BaseException:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
+
+
+def _claim(part: Path, path: Path) -> None:
+    """Give the file its name if nothing has it; a file system without hard links reserves the name first."""
+    try:
+        os.link(part, path, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+        try:
+            part.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            raise
+        return
+    part.unlink()
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write to where the user said: atomically over a regular file or a link's target, straight into a pipe or device.
+
+    Raises OSError; a directory is refused before anything is created.
+    """
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        mode = stat.S_IFREG
+    if stat.S_ISREG(mode):
+        with atomic_write(Path(os.path.realpath(path))) as stream:
+            stream.write(data)
+        return
+    # Not created: what is there is written into, never replaced.
+    descriptor = os.open(path, os.O_WRONLY)
+    with os.fdopen(descriptor, "wb") as stream:
+        stream.write(data)
 
 
 def _umask() -> int:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from featurecontract.checkpoint import Checkpoint, TargetFacts, TensorFacts, open_checkpoint, read_target
+from featurecontract.checkpoint._paths import entry_path
 from featurecontract.contract import CONTRACT_FILE, Contract, contract_path, digest, load
 from featurecontract.dialects import Recognition, Target, recognise
-from featurecontract.errors import InputError, UsageError
+from featurecontract.errors import FeatureContractError, InputError, UsageError
 from featurecontract.findings import Finding, Report, finding
 from featurecontract.runtimes import Query
 
-if TYPE_CHECKING:
-    import os
-
-__all__ = ["PROJECTION_TENSORS", "Inputs", "load_inputs", "query_of", "refused", "target_text"]
+__all__ = ["PROJECTION_TENSORS", "Inputs", "load_inputs", "own_contract", "query_of", "refused", "target_text"]
 
 # Where the projection's weight is found, by exporter; the first that a file has is the one.
 PROJECTION_TENSORS = ("fc.weight", "model.fc.weight", "draft_model.fc.weight", "eh_proj.weight", "main_proj.weight")
@@ -60,13 +60,19 @@ def load_inputs(
 ) -> Inputs:
     """Read a checkpoint, its contract where there is one, and the target.
 
-    The option wins over the contract, the contract over the config. Raises InputError or UsageError.
+    The option wins over the contract, the contract over the config; a contract file as ``path`` stands for its
+    directory. Raises InputError or UsageError.
     """
-    checkpoint = open_checkpoint(path, follow_links=follow_links)
-    file = contract_path(contract if contract is not None else checkpoint.directory / CONTRACT_FILE)
+    given = Path(path)
+    if given.name == CONTRACT_FILE and not os.path.isdir(given):  # noqa: PTH112 - does not raise
+        given = given.parent
+    checkpoint = open_checkpoint(given, follow_links=follow_links)
+    file = contract_path(contract) if contract is not None else checkpoint.directory / CONTRACT_FILE
     declared: Contract | None = None
-    if need_contract or contract is not None or (file.exists() and not ignore_contract):
+    if contract is not None:
         declared = load(file)
+    elif not ignore_contract and (need_contract or os.path.exists(file)):  # noqa: PTH110 - does not raise
+        declared = load(own_contract(checkpoint.directory, follow_links=follow_links))
     facts = _target(target, declared, checkpoint, follow_links=follow_links)
     recognition = recognise(
         checkpoint.config,
@@ -84,6 +90,14 @@ def load_inputs(
         contract_sha256=digest(declared) if declared else None,
         findings=tuple(_mismatches(declared, facts)) if declared and target else (),
     )
+
+
+def own_contract(directory: Path, *, follow_links: bool) -> Path:
+    """Return where a checkpoint's contract is read: a link that leaves the checkpoint needs the user's word."""
+    file = directory / CONTRACT_FILE
+    if os.path.islink(file) and os.path.exists(file):  # noqa: PTH110, PTH114 - do not raise
+        return entry_path(directory, CONTRACT_FILE, follow_links=follow_links)
+    return file
 
 
 def target_text(contract: Contract) -> str:
@@ -157,10 +171,9 @@ def query_of(inputs: Inputs) -> Query:
     )
 
 
-def refused(path: str, error: InputError) -> Report:
-    """Return the report of a run whose input cannot be used."""
-    first = error.problems[0]
-    return Report(
-        checkpoint=path,
-        findings=(finding(error.slug, str(error)[:2000], next_step=first.next_step),),
-    )
+def refused(path: str, error: FeatureContractError) -> Report:
+    """Return the report of a run whose input, or whose arguments, cannot be used."""
+    slug, step = "nothing-compared", "correct the argument, and run again"
+    if isinstance(error, InputError):
+        slug, step = error.slug, error.problems[0].next_step
+    return Report(checkpoint=path, findings=(finding(slug, str(error)[:2000], next_step=step),))

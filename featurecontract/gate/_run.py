@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from featurecontract.contract import CONTRACT_FILE
+from featurecontract.errors import InputError, UsageError
 from featurecontract.findings import Finding, Predicted, Report, finding
 from featurecontract.gate._inputs import Inputs, load_inputs, query_of
 from featurecontract.gate._judge import judge, judge_alone
@@ -110,8 +112,13 @@ def check_inputs(
     static, compared = static_findings(inputs, digests=digests)
     findings = list(static)
     predicted: list[Predicted] = []
-    wanted = tuple(runtimes) or (contract.serving.runtimes if contract.serving else ())
-    for choice in _choices(wanted, findings, rules):
+    wanted = tuple(runtimes)
+    if wanted or not contract.serving:
+        choices = _choices(wanted, findings, rules)
+    else:
+        wanted = contract.serving.runtimes
+        choices = _declared_choices(inputs, wanted, findings, rules)
+    for choice in choices:
         if arguments is not None and not _used(choice, arguments):
             continue
         found = resolve(choice.rules, choice.runner, choice.version, query)
@@ -171,6 +178,22 @@ def _choices(
         for choice in chosen:
             out.setdefault(choice.key, choice)
     return list(out.values())
+
+
+def _declared_choices(
+    inputs: Inputs, wanted: Iterable[str], findings: list[Finding], rules: Mapping[str, RuntimeRules] | None
+) -> list[RuntimeChoice]:
+    """Choose what the contract itself names: what cannot be read there is a fault of the contract."""
+    try:
+        return _choices(wanted, findings, rules)
+    except UsageError as error:
+        raise InputError.single(
+            inputs.contract_file or CONTRACT_FILE,
+            str(error),
+            place="serving.runtimes",
+            next_step="write names such as sglang==0.5.14, or give --runtime",
+            slug="contract-invalid",
+        ) from None
 
 
 def _predicted(choice: RuntimeChoice, found: Resolution) -> Predicted:

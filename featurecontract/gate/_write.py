@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,14 +42,12 @@ def write_contract(
     Raises UsageError when several candidates fit, and InputError when the checkpoint cannot have this contract;
     nothing is written then. The write is atomic: an interruption leaves the old contract or the new one.
     """
-    directory = Path(path) if Path(path).is_dir() else Path(path).parent
+    directory = Path(path) if os.path.isdir(path) else Path(path).parent  # noqa: PTH112 - does not raise
     file = directory / CONTRACT_FILE
     if target is None:
         raise UsageError("init needs the target that the drafter was trained for: --target T")
-    if file.exists() and not force:
-        raise InputError.single(
-            str(file), "there is a contract already", next_step="keep it, or replace it with --force"
-        )
+    if os.path.lexists(file) and not force:
+        raise _taken(file)
     # A contract that is being replaced may be broken; it has no say in the new one.
     inputs = load_inputs(
         path, target=target, dialect=dialect, contract=None, ignore_contract=True, follow_links=follow_links
@@ -75,8 +74,11 @@ def write_contract(
     # What cannot be read back is not written: a hostile config or an odd --name may have made it invalid.
     contract_from_dict(contract_to_dict(contract), source=f"the contract for {directory}")
     try:
-        with atomic_write(file) as stream:
+        # Without --force the name is claimed, not replaced: another run may have written one in the meantime.
+        with atomic_write(file, exclusive=not force) as stream:
             stream.write(dumps(contract))
+    except FileExistsError:
+        raise _taken(file) from None
     except OSError as error:
         raise InputError.single(
             str(file), f"cannot be written: {error.strerror or error}", next_step="make the checkpoint writable"
@@ -84,6 +86,13 @@ def write_contract(
     projection = contract.projections[0] if contract.projections else None
     width = f", {projection.in_features} -> {projection.out_features}" if projection else ""
     return f"wrote {file}: [{contract.wiring}]{width}\n"
+
+
+def _taken(file: Path) -> InputError:
+    what = "there is a contract already"
+    if not os.path.exists(file):  # noqa: PTH110 - does not raise
+        what = "a link that leads nowhere has the contract's name"
+    return InputError.single(str(file), what, next_step="keep it, or replace it with --force")
 
 
 def _only_candidate(inputs: Inputs, convention: str | None) -> Candidate:

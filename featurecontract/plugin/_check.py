@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from featurecontract.contract import contract_path, digest, dumps, load, loads
 from featurecontract.errors import FeatureContractError, InputError
 from featurecontract.gate import Inputs, check_inputs, load_inputs, refused
+from featurecontract.gate._inputs import own_contract
 from featurecontract.plugin._placement import Plan, RuntimeName, homes, plan_statements
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Check:
         inputs = self.opened
         if isinstance(inputs, Inputs) and inputs.contract is not None:
             return inputs.contract
-        return load(self.subject.directory)
+        return load(own_contract(self.subject.directory, follow_links=self.settings.follow_links))
 
     @cached_property
     def plan(self) -> Plan:
@@ -101,7 +102,7 @@ class Check:
             return "", ""
         path = contract_path(self.subject.directory)
         try:
-            raw = path.read_bytes()
+            raw = own_contract(self.subject.directory, follow_links=self.settings.follow_links).read_bytes()
             found = loads(raw, source=str(path))
         except (InputError, OSError) as error:
             return f"the contract can no longer be read: {error}", ""

@@ -22,6 +22,7 @@ _OPTION = "--serve-args"
 _ENVIRONMENT = re.compile(r"([A-Z_][A-Z0-9_]{0,100})=(.*)", re.DOTALL)
 _FLAG = re.compile(r"(--?[A-Za-z][A-Za-z0-9_.+-]*)(?:=(.*))?", re.DOTALL)
 _FILE_NAME = re.compile(r"[^\s=]+\.(?:ya?ml|json|txt|sh|args|cfg|conf)")
+_PATH = re.compile(r"\.{0,2}/\S*")
 _YAML_START = re.compile(r"(?:---\s*\n)?['\"]?[A-Za-z_][A-Za-z0-9_-]*['\"]?[ \t]*:(?:\s|$)")
 _CONFIG_FLAGS = ("--config", "--extra-llm-api-options")
 # Keys that make a whole document a speculative config.
@@ -62,7 +63,18 @@ def _path_of(text: str) -> Path | None:
         return Path(name[1:])
     if not name or len(name) > _MAX_PATH or "\n" in name or name.startswith("-"):
         return None
-    return Path(name) if _FILE_NAME.fullmatch(name) or _is_file(name) else None
+    return Path(name) if _FILE_NAME.fullmatch(name) or _PATH.fullmatch(name) or _is_there(name) else None
+
+
+def _is_there(name: str) -> bool:
+    """Whether something has this path; what may not be looked at counts, so that the reader can say so."""
+    try:
+        Path(name).lstat()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _is_file(name: str) -> bool:
