@@ -90,6 +90,15 @@ def test_an_unarmed_ring_keeps_nothing_and_counts_nothing():
     assert contents(found) == ([([10, 11], 2)], 0)
 
 
+@pytest.mark.parametrize("keep", ["first", "last"])
+def test_what_an_unarmed_ring_sees_overwrites_nothing(keep):
+    found = ring(keep=keep)
+    found.write(block(4, 0))
+    found.clock.armed.fill_(0)
+    found.write(block(2, 50))
+    assert contents(found) == ([([0, 1, 2, 3], 4)], 0)
+
+
 def test_tags_and_order_are_read_from_the_device():
     one = ring()
     other = Ring(capacity=4, width=2, dtype=torch.float32, clock=one.clock)
