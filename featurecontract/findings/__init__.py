@@ -3,17 +3,19 @@
 from featurecontract.findings._catalogue import Rule, catalogue, rule_for
 from featurecontract.findings._diff import diff, feature_values
 from featurecontract.findings._finding import Finding, Severity, finding
-from featurecontract.findings._report import REPORT_VERSION, Predicted, Report
+from featurecontract.findings._report import REPORT_VERSION, Observed, Predicted, Report, SlotReading
 from featurecontract.findings._verdict import EXIT_STATUS, Verdict, verdict_of
 
 __all__ = [
     "EXIT_STATUS",
     "REPORT_VERSION",
     "Finding",
+    "Observed",
     "Predicted",
     "Report",
     "Rule",
     "Severity",
+    "SlotReading",
     "Verdict",
     "catalogue",
     "diff",

@@ -10,7 +10,7 @@ from featurecontract.findings._verdict import EXIT_STATUS, Verdict, verdict_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from featurecontract.contract import Wiring
+    from featurecontract.contract import Feature, Wiring
     from featurecontract.findings._finding import Finding
 
 __all__ = ["REPORT_VERSION", "Predicted", "Report"]
@@ -50,6 +50,43 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotReading:
+    """What one captured slot was found to be: similarity and margin behind it, confidence 0..1, the runner-up."""
+
+    slot: int
+    feature: Feature
+    similarity: float = 0.0
+    margin: float = 0.0
+    confidence: float = 0.0
+    runner_up: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observed:
+    """One observation: the wiring that was fed in a phase of a capture, and what is wrong with its rows.
+
+    Attributes:
+        phase: Such as ``prefill`` or ``decode``; empty when nobody said.
+        point: The capture point.
+        wiring: The observed wiring.
+        slots: One reading for each slot.
+        findings: What is wrong with rows and single slots; the wiring is judged by the diff.
+        rows: Rows that were compared.
+        source: The capture's path.
+        runtime: What the capturing process called itself.
+    """
+
+    phase: str
+    point: str
+    wiring: Wiring
+    slots: tuple[SlotReading, ...]
+    findings: tuple[Finding, ...] = ()
+    rows: int = 0
+    source: str = ""
+    runtime: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """Everything that one run compared and found.
 
@@ -63,6 +100,7 @@ class Report:
     declared: Wiring | None = None
     num_hidden_layers: int | None = None
     predicted: tuple[Predicted, ...] = ()
+    observed: tuple[Observed, ...] = ()
     findings: tuple[Finding, ...] = ()
     compared: int = 0
     strict: bool = False

@@ -11,7 +11,7 @@ from featurecontract.render._view import ordered
 
 if TYPE_CHECKING:
     from featurecontract.contract import Wiring
-    from featurecontract.findings import Finding, Predicted, Report
+    from featurecontract.findings import Finding, Observed, Predicted, Report
 
 __all__ = ["finding_object", "render", "report_object"]
 
@@ -35,6 +35,8 @@ def report_object(report: Report, *, kind: str = "check") -> dict[str, Any]:
         out["declared"] = wiring_object(report.declared)
     if report.predicted:
         out["predicted"] = {item.runtime: _predicted_object(item) for item in report.predicted}
+    if report.observed:
+        out["observed"] = [_observed_object(item) for item in report.observed]
     # The lists of slots and findings are complete; what hangs from them is bounded one by one.
     return {key: _bounded(value) for key, value in out.items()} | {
         "findings": [finding_object(item) for item in ordered(report)]
@@ -94,6 +96,23 @@ def _predicted_object(item: Predicted) -> dict[str, Any]:
     }
     # An empty list of ids and a shift of 0 are statements; an empty text is not.
     return out | {key: value for key, value in optional.items() if value or value == 0 or (key, value) == ("ids", [])}
+
+
+def _observed_object(item: Observed) -> dict[str, Any]:
+    """Return an observation: its wiring, each feature with the number and the margin behind it."""
+    out = wiring_object(item.wiring)
+    readings = {reading.slot: reading for reading in item.slots}
+    for feature in out["features"]:
+        reading = readings.get(feature["slot"])
+        if reading is not None:
+            feature |= {
+                "confidence": round(reading.confidence, 4),
+                "similarity": round(reading.similarity, 4),
+                "margin": round(reading.margin, 4),
+                "runner_up": reading.runner_up,
+            }
+    about = {"capture": item.source, "runtime": item.runtime, "phase": item.phase, "point": item.point}
+    return about | {"rows": item.rows} | out
 
 
 def finding_object(item: Finding) -> dict[str, Any]:

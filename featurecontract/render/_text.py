@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 
 from featurecontract.render._clean import clean
 from featurecontract.render._predict_table import predict_text
-from featurecontract.render._view import Entry, entries, legend, predicted_text, slot_rows, subject, summary
+from featurecontract.render._view import (
+    Entry,
+    entries,
+    legend,
+    observed_text,
+    predicted_text,
+    slot_rows,
+    subject,
+    summary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,6 +47,8 @@ def _check(report: Report, *, color: bool) -> Iterator[str]:
         yield f"{'predicted':<{LABEL}} {clean(item.runtime, limit=80)}: {predicted_text(item)}"
     if len(report.predicted) > MAX_RUNTIMES:
         yield f"{'':<{LABEL}} and {len(report.predicted) - MAX_RUNTIMES} more runtimes"
+    for seen in report.observed[:MAX_RUNTIMES]:
+        yield f"{'observed':<{LABEL}} {clean(seen.runtime or 'capture', limit=80)}: {observed_text(seen)}"
     for entry in islice(entries(report), MAX_FINDINGS):
         yield ""
         yield from _finding(entry, color=color)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from featurecontract.contract import Wiring
-    from featurecontract.findings import Finding, Predicted, Report
+    from featurecontract.findings import Finding, Observed, Predicted, Report
 
 __all__ = [
     "Entry",
@@ -33,6 +33,7 @@ __all__ = [
     "is_failing",
     "legend",
     "level",
+    "observed_text",
     "ordered",
     "predicted_text",
     "slot_rows",
@@ -176,6 +177,14 @@ def predicted_text(item: Predicted) -> str:
     if item.reason:
         parts.append(clean(item.reason, limit=400))
     return "; ".join(parts) or "no wiring"
+
+
+def observed_text(item: Observed) -> str:
+    """Return what was fed in a phase, with the least confidence of its slots and the rows behind it."""
+    sure = min((reading.confidence for reading in item.slots), default=0.0)
+    where = f"{clean(item.phase, limit=40)}, " if item.phase else ""
+    about = f"({where}{clean(item.point, limit=40)}; {item.rows} rows; confidence at least {sure:.2f})"
+    return f"{wiring_text(item.wiring)} {about}"
 
 
 def crash_text(item: Predicted) -> str:

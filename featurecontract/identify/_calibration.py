@@ -1,0 +1,58 @@
+"""The thresholds of identification, in one table, each with the measurement behind it (docs/identification.md).
+
+Calibrated on simulated weight noise of SmolLM2-135M, and confirmed on a second model, never by resampling rows:
+quantisation error is common to all rows, and a row bootstrap is certain when it is wrong.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Limits", "confidence_of"]
+
+
+class Limits:
+    """The numbers that decide; all are of standardised similarity unless they say otherwise."""
+
+    # Fewer rows than this do not standardise a channel.
+    FEWEST_ROWS = 12
+    # s >= 0.4 and u >= 0.3 let none of 775 wrong identifications pass among 7,192 (DESIGN, section 7).
+    SIMILARITY = 0.4
+    MARGIN = 0.3
+    # A row that agrees this much less with its own probe row than the median row does is wrong, not noisy.
+    ROW_DROP = 0.3
+    # The part of the rows that must agree on one map before it is believed.
+    ROW_MAJORITY = 0.6
+    # A runtime in bfloat16 without quantised weights stays above this (measured 0.99 and more).
+    PLAIN_DTYPE_SIMILARITY = 0.8
+    # Row-Gram correlation above which rows have the golden geometry in another basis.
+    GRAM = 0.7
+    # Rows must differ this much in size (deviation of the log) before equal sizes mean a norm ...
+    NORM_SPREAD = 0.01
+    # ... and by this much less behind one: bfloat16 rounding leaves a few thousandths.
+    NORM_RATIO = 0.25
+    # Part of the MLP's output that a tensor between mid-block and boundary holds, to be called a partial sum.
+    PARTIAL = (0.2, 0.8)
+    # Margin by which a share must beat both ends, and the similarity below which noise itself looks like a share:
+    # a quantised MLP agrees with the golden one only in part (int4 per row: 0.65 to 0.9).
+    PARTIAL_MARGIN = 0.5
+    PARTIAL_SIMILARITY = 0.9
+
+
+def confidence_of(similarity: float, margin: float) -> float:
+    """Return the confidence 0..1 of a best match: 0.9 exactly where the measured rule begins to hold."""
+    if similarity <= 0 or margin <= 0:
+        return 0.0
+    weakest = min(similarity / Limits.SIMILARITY, margin / Limits.MARGIN)
+    if weakest < 1:
+        return 0.9 * weakest * 0.99
+    # Beyond the rule, certainty grows with the distance to it and never reaches 1.
+    return min(0.999, 0.9 + 0.099 * (1 - 1 / weakest**2))
+
+
+def scale_tolerance(similarity: float) -> tuple[float, float]:
+    """Return the factors between which a slice counts as unscaled, by how noisy it is.
+
+    Healthy norm ratios reach 0.94 to 1.13 at int4 (DESIGN, section 7); 0.97 to 1.03 hold at bfloat16.
+    """
+    if similarity >= 0.98:  # noqa: PLR2004 - bfloat16 and fp8 stay above
+        return (0.97, 1.03)
+    return (0.8, 1.25)

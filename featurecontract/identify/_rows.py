@@ -1,0 +1,109 @@
+"""Question 1: which captured row is which probe row, from all slots together.
+
+Equal tokens give equal h[0] rows, so one slot decides nothing; the rows of all slots vote together. Planes are not
+known yet, so each slot votes by the plane whose rows fit its rows best in any order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import torch
+
+from featurecontract.identify._calibration import Limits
+from featurecontract.identify._similarity import robust
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from featurecontract.identify._assemble import Segment
+
+__all__ = ["RowMap", "map_rows"]
+
+# Cosines closer than this do not tell two probe rows apart.
+TIE = 0.02
+
+Kind = Literal["as claimed", "shifted", "missing", "swapped", "corrupt", "unclear"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class RowMap:
+    """What the rows are: ``probe_rows`` for the rows in ``kept`` (indices into the segment).
+
+    ``offset`` says that captured row r is probe row r + offset; ``bad`` lists corrupt captured rows, ``missing`` probe
+    rows that were never captured.
+    """
+
+    kind: Kind
+    kept: Tensor
+    probe_rows: Tensor
+    offset: int = 0
+    bad: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    agreement: float = 0.0
+
+
+def map_rows(segment: Segment, slots: list[Tensor], bank: Tensor) -> RowMap:
+    """Map a segment's rows; ``slots`` are ``[rows, channels]`` each, ``bank`` is ``[planes, probe rows, channels]``."""
+    affinity = _affinity(slots, bank)
+    claimed = segment.claimed
+    rows = torch.arange(len(claimed))
+    own = affinity[rows, claimed]
+    best, place = affinity.max(dim=1)
+    # Two probe rows of the same token and context are as good as one another.
+    settled = (place == claimed) | (best - own < TIE)
+    centre = own.median().item()
+    if settled.float().mean() >= Limits.ROW_MAJORITY:
+        weak = ~settled | (own < centre * Limits.ROW_DROP)
+        strong = own >= centre * Limits.ROW_DROP
+        bad = rows[weak & ~(strong & settled)]
+        kept = rows[torch.isin(rows, bad, invert=True)]
+        kind: Kind = "corrupt" if len(bad) else "as claimed"
+        return RowMap(kind, kept, claimed[kept], bad=tuple(bad.tolist()), agreement=centre)
+    found = _shift(claimed, place, bank.shape[1])
+    if found is not None:
+        return found
+    return _swap(claimed, place, best)
+
+
+def _affinity(slots: list[Tensor], bank: Tensor) -> Tensor:
+    """Return ``[rows, probe rows]``: the mean over slots of the cosine with each row of the slot's best plane."""
+    total = torch.zeros(slots[0].shape[0], bank.shape[1])
+    # Boundaries alone would do for healthy rows; the other planes vote for rows of a slot that is one of them.
+    planes = torch.nn.functional.normalize(robust(bank), dim=-1)
+    for values in slots:
+        unit = torch.nn.functional.normalize(robust(values), dim=-1)
+        cosines = torch.einsum("rc,pqc->prq", unit, planes)
+        fit = cosines.amax(dim=2).median(dim=1).values
+        total += cosines[fit.argmax()]
+    return total / len(slots)
+
+
+def _shift(claimed: Tensor, place: Tensor, count: int) -> RowMap | None:
+    """Return a uniform offset, when most rows agree on one; rows may have wrapped around."""
+    offsets = (place - claimed + count // 2) % count - count // 2
+    votes = torch.bincount(offsets + count)
+    offset = int(votes.argmax()) - count
+    if offset == 0 or votes.max() < Limits.ROW_MAJORITY * len(claimed):
+        return None
+    rows = torch.arange(len(claimed))
+    inside = (claimed + offset >= 0) & (claimed + offset < count) & (offsets == offset)
+    kept = rows[inside]
+    # Rows that count from 0 and end with the probe's last: the first ones were never captured.
+    whole = bool((claimed + offset < count).all()) and int(claimed.max()) + offset == count - 1
+    if offset > 0 and whole and int(claimed.min()) == 0:
+        return RowMap("missing", kept, claimed[kept] + offset, offset=offset, missing=tuple(range(offset)))
+    return RowMap("shifted", kept, claimed[kept] + offset, offset=offset)
+
+
+def _swap(claimed: Tensor, place: Tensor, best: Tensor) -> RowMap:
+    """Return a swap when the rows are the claimed ones in other runs, else that it is unclear."""
+    rows = torch.arange(len(claimed))
+    steps = place[1:] - place[:-1]
+    orderly = (steps == 1).float().mean().item()
+    known = torch.isin(place, claimed).float().mean().item()
+    if orderly >= Limits.ROW_MAJORITY and known >= Limits.ROW_MAJORITY and best.median() > Limits.SIMILARITY / 2:
+        good = rows[best >= best.median() * Limits.ROW_DROP]
+        return RowMap("swapped", good, place[good])
+    return RowMap("unclear", rows, claimed)

@@ -1,0 +1,100 @@
+"""Question 3: which state of its plane a slot is in: scaled, normed, part of a sum; and what needs no plane at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from featurecontract.identify._calibration import Limits, scale_tolerance
+from featurecontract.identify._similarity import agreement
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from featurecontract.probe._data import FinalNorm
+
+__all__ = ["RowState", "blank_state", "partial_sum", "row_state", "same_geometry"]
+
+
+def blank_state(values: Tensor) -> str:
+    """Return ``non-finite``, ``zero``, ``constant`` or empty for a slot ``[rows, dim]``, by one full-width pass."""
+    if not torch.isfinite(values).all():
+        return "non-finite"
+    largest = values.abs().amax()
+    if largest == 0:
+        return "zero"
+    # One row repeated: a buffer that was written once.
+    if values.shape[0] > 1 and (values - values[:1]).abs().amax() <= 1e-6 * largest:
+        return "constant"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class RowState:
+    """How a slot's rows relate to its plane's: ``factor`` of size, and which norm they are behind, empty for none."""
+
+    factor: float
+    norm: str = ""
+
+
+def row_state(
+    full: Tensor, picked: Tensor, plane: Tensor, similarity: float, *, last: FinalNorm | None = None
+) -> RowState:
+    """Compare sizes of rows: ``full`` ``[rows, dim]``, ``picked`` and ``plane`` ``[rows, channels]``, both the same.
+
+    Behind an RMSNorm every row has exactly one size, whatever noise went before it; a plane's own rows differ. ``last``
+    is given where the plane is h[L]: a tensor of one size after division by that norm's weight is the final norm's.
+    """
+    own = _spread(plane)
+    if own > Limits.NORM_SPREAD:
+        if last is not None and full.shape[1] == last.weight.shape[0]:
+            usable = last.weight.abs() > 1e-3 * last.weight.abs().mean()
+            if _spread(full[:, usable] / last.weight[usable]) < own * Limits.NORM_RATIO:
+                return RowState(1.0, "final_norm")
+        if _spread(full) < own * Limits.NORM_RATIO:
+            return RowState(1.0, "normed")
+    # Per row, along the plane's own direction: noise that is not along it does not inflate the factor.
+    along = (picked * plane).sum(dim=1) / plane.square().sum(dim=1).clamp(min=1e-30)
+    factor = float(along.median())
+    low, high = scale_tolerance(similarity)
+    return RowState(1.0 if low <= factor <= high else factor)
+
+
+def _spread(values: Tensor) -> float:
+    """Return the deviation of the log of row sizes."""
+    size = values.square().mean(dim=1).sqrt().clamp(min=1e-30).log()
+    return float(size.std(correction=0))
+
+
+SHARES = tuple(index / 8 for index in range(9))
+
+
+def partial_sum(values: Tensor, mid: Tensor, added: Tensor) -> float | None:
+    """Return the part of the MLP's output that a tensor between mid-block and boundary holds, None outside of it.
+
+    One rank's share of a sum: mid-block residual plus a part of what the MLP adds, ``[rows, channels]`` each. Shares
+    compete by the same statistic as planes do, so that quantisation noise does not look like a share.
+    """
+    prints = torch.stack([mid + share * added for share in SHARES])
+    fit = agreement(values, prints)
+    best = int(fit.argmax())
+    low, high = Limits.PARTIAL
+    if not low <= SHARES[best] <= high or float(fit[best]) < Limits.PARTIAL_SIMILARITY:
+        return None
+    for end in (0, len(SHARES) - 1):
+        apart = 1 - float(agreement(prints[best], prints[end : end + 1]))
+        if float(fit[best] - fit[end]) < Limits.PARTIAL_MARGIN * float(fit[best]) * apart:
+            return None
+    return SHARES[best]
+
+
+def same_geometry(values: Tensor, gram: Tensor) -> float:
+    """Return how far rows ``[rows, dim]`` have the golden inner products ``[rows, rows]`` of unit rows: -1..1."""
+    unit = torch.nn.functional.normalize(values, dim=1)
+    upper = torch.triu_indices(len(values), len(values), offset=1)
+    first, second = (unit @ unit.T)[upper[0], upper[1]], gram[upper[0], upper[1]]
+    first, second = first - first.mean(), second - second.mean()
+    scale = (first.norm() * second.norm()).clamp(min=1e-30)
+    return float((first @ second) / scale)
