@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from featurecontract.errors import UsageError
 from featurecontract.findings import Finding, finding
 from featurecontract.runtimes._format import RuntimeRules, trust_rules
-from featurecontract.runtimes._versions import in_range, parse_version, release_of
+from featurecontract.runtimes._versions import build_number, in_range, parse_version, release_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -87,13 +87,22 @@ def choose(text: str, *, extra: Mapping[str, RuntimeRules] | None = None) -> tup
                 next_step=f"name what you serve: --runtime {name}=={version}",
             )
         )
-    parse_version(version)
+    _plausible(rules, name, version)
     findings += _age(rules, name, version)
     runners = [name] if name in _RUNNERS else [item.name for item in rules.runners if in_range(version, item.versions)]
     return tuple(
         RuntimeChoice(rules=rules, runner=runner, version=version, findings=_named(findings, f"{runner}=={version}"))
         for runner in runners or [name]
     )
+
+
+def _plausible(rules: RuntimeRules, name: str, version: str) -> None:
+    """Raise UsageError for a version that this runtime cannot have."""
+    shown, example = repr(version[:60]), f"give one such as {rules.newest}"
+    if parse_version(version).epoch:
+        raise UsageError(f"{shown} has an epoch, and no version of {name} has one; {example}")
+    if build_number(version) and rules.scheme != "build" and rules.runtime != "llama.cpp":
+        raise UsageError(f"{shown} is no version of {name}: only llama.cpp counts builds; {example}")
 
 
 def _named(findings: list[Finding], key: str) -> tuple[Finding, ...]:
@@ -131,6 +140,15 @@ def _age(rules: RuntimeRules, name: str, version: str) -> list[Finding]:
                 f"{name} {version} is older than the oldest known, {rules.oldest}, whose rules are shown",
                 details={"reason": "older", "oldest_known": rules.oldest},
                 next_step=f"serve with {rules.oldest} or newer, or write a rule with --rules FILE",
+            )
+        ]
+    if rules.scheme == "pep440" and given not in {release_of(item) for item in rules.releases}:
+        return [
+            finding(
+                "runtime-newer",
+                f"{name} {version} is none of the releases whose code was read; the rules of that range were used",
+                details={"reason": "unlisted", "newest_known": rules.newest},
+                next_step="check the version's spelling, or prove it with a capture (`verify`)",
             )
         ]
     return []

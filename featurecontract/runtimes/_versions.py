@@ -12,7 +12,7 @@ from featurecontract.errors import UsageError
 if TYPE_CHECKING:
     from packaging.version import Version
 
-__all__ = ["in_range", "parse_version", "release_of"]
+__all__ = ["build_number", "in_range", "parse_version", "release_of"]
 
 _CLAUSE = re.compile(r"(>=|<=|==|>|<)\s*(\S{1,40})")
 
@@ -22,12 +22,18 @@ def parse_version(text: str) -> Version:
     """Parse a version; local parts are ignored, ``b6000`` is llama.cpp's build 6000. Raises UsageError."""
     from packaging.version import InvalidVersion, Version
 
-    build = re.fullmatch(r"b(\d{1,9})", text)
+    build = build_number(text)
     try:
         # A real version is far shorter; the cut keeps a hostile one from costing time.
-        return Version(build[1] if build else Version(text[:60]).public)
+        return Version(build or Version(text[:60]).public)
     except InvalidVersion:
         raise UsageError(f"{text[:60]!r} is not a version such as 0.5.12 (or b6000 for llama.cpp)") from None
+
+
+def build_number(text: str) -> str:
+    """Return the number of a build such as llama.cpp's ``b6000``, empty for every other version."""
+    found = re.fullmatch(r"b(\d{1,9})", text, re.ASCII)
+    return found[1] if found else ""
 
 
 @lru_cache(maxsize=4096)
