@@ -41,7 +41,9 @@ def express(rules: RuntimeRules, runner: str, version: str, query: Query, declar
     for key in first.id_keys:
         for ids in _spellings(key, wanted):
             edited = _edit(query, key, ids)
-            if _feeds(resolve(rules, runner, version, edited), declared):
+            found = resolve(rules, runner, version, edited)
+            # A default list that happens to fit says nothing of this key.
+            if not found.defaulted and _feeds(found, declared):
                 return Spelled(version=version, key=key.path, where=key.where, ids=ids)
     if _feeds(resolve(rules, runner, version, _without_ids(query)), declared):
         return Spelled(version=version, key="", where="drafter", ids=None)

@@ -28,6 +28,7 @@ __all__ = [
     "MethodRule",
     "Outcome",
     "PlaneCount",
+    "Requirement",
     "Runner",
     "RuntimeRules",
     "TargetRule",
@@ -62,7 +63,8 @@ class ExplicitCase:
 class IdKey:
     """A place of ids: ``path`` in the drafter's config, in the target's, or ``serving`` for a server option.
 
-    ``only_if`` and ``unless`` name keys of the same config that must, or must not, hold something true.
+    ``only_if`` and ``unless`` name keys of the same config that must, or must not, hold something true;
+    ``key==word`` holds when the key has this very text.
     """
 
     path: str
@@ -91,11 +93,14 @@ class TargetRule:
 
     ``only_if``, ``unless`` and ``when_false`` name keys of the drafter's config that must, or must not, hold something
     true, or must be exactly false; a rule with one of them speaks for every target that it lists, named or not.
+    ``model_types`` are parts of which the target's own text model_type must hold one, where it is known.
     """
 
     methods: tuple[str, ...]
     source: str
     architectures: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
+    model_types: tuple[str, ...] = ()
     versions: str = ""
     runners: tuple[str, ...] = ()
     group: str = ""
@@ -167,6 +172,7 @@ class MethodRule:
     method: str
     versions: str = ""
     runners: tuple[str, ...] = ()
+    only_if: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
     reason: str = ""
     needs: tuple[str, ...] = ()
@@ -177,8 +183,29 @@ class MethodRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Requirement:
+    """What must hold of a key of the drafter's config, or it does not load; every entry that matches counts."""
+
+    methods: tuple[str, ...]
+    key: str
+    rule: str
+    message: str
+    source: str
+    value: int | None = None
+    versions: str = ""
+    runners: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
+    only_if: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Caution:
-    """A known fault of a version range that the wiring alone does not show; ``when`` narrows it to explicit ids."""
+    """A known fault of a version range that the wiring alone does not show; ``when`` narrows it to explicit ids.
+
+    ``with_tensors`` and ``without_tensors`` are beginnings of names of tensors that the file must, or must not, hold.
+    """
 
     methods: tuple[str, ...]
     slug: str
@@ -188,16 +215,20 @@ class Caution:
     versions: str = ""
     runners: tuple[str, ...] = ()
     architectures: tuple[str, ...] = ()
+    drafters: tuple[str, ...] = ()
+    with_tensors: tuple[str, ...] = ()
+    without_tensors: tuple[str, ...] = ()
     when: str = ""
     next_step: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Runner:
-    """One of several model runners of a runtime, such as vLLM's two."""
+    """One of several model runners of a runtime, such as vLLM's two; ``reason`` says why it has no other version."""
 
     name: str
     versions: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -211,9 +242,12 @@ class RuntimeRules:
     source: str
     scheme: str = "pep440"
     snapshot: str = ""
+    target_class: str = "outer"
+    keeps_outer: tuple[str, ...] = ()
     capture_note: str = ""
     runners: tuple[Runner, ...] = ()
     methods: tuple[MethodRule, ...] = ()
+    requires: tuple[Requirement, ...] = ()
     ids: tuple[IdRule, ...] = ()
     targets: tuple[TargetRule, ...] = ()
     planes: tuple[PlaneCount, ...] = ()
@@ -247,6 +281,8 @@ _WORDS: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("Embedding", "part"): ("embedding", "head"),
     ("Embedding", "rule"): ("target", "own-if-present", "target-unless-own-width"),
     ("RuntimeRules", "scheme"): ("pep440", "build", "snapshot"),
+    ("RuntimeRules", "target_class"): ("outer", "inner"),
+    ("Requirement", "rule"): ("present", "not-null", "not-null-if-present", "exactly", "names"),
     ("RuntimeRules", "format"): (RULES_FORMAT,),
 }
 _CHECKED: Mapping[str, Callable[[Any], object]] = {
@@ -261,6 +297,7 @@ _CHECKED: Mapping[str, Callable[[Any], object]] = {
 _NESTED: Mapping[str, Any] = {
     "runners": Runner,
     "methods": MethodRule,
+    "requires": Requirement,
     "ids": IdRule,
     "targets": TargetRule,
     "planes": PlaneCount,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from featurecontract.contract import Feature, Wiring
 from featurecontract.dialects import ID_KEYS, lookup, spaced_layer_ids
 from featurecontract.runtimes._expressions import condition_holds, evaluate
-from featurecontract.runtimes._query import Crash
+from featurecontract.runtimes._query import Crash, key_holds
 
 if TYPE_CHECKING:
     from featurecontract.runtimes._format import ExplicitCase, IdKey, IdRule, Outcome, TargetRule
@@ -73,10 +73,10 @@ def _ids_at(key: IdKey, query: Query) -> tuple[int, ...]:
         return query.serving_ids or ()
     config = query.config if key.where == "drafter" else query.target_config
     for condition in key.only_if:
-        if not lookup(config, condition)[1]:
+        if not key_holds(config, condition):
             return ()
     for condition in key.unless:
-        if lookup(config, condition)[1]:
+        if key_holds(config, condition):
             return ()
     value = lookup(config, key.path)[1]
     if isinstance(value, list) and all(isinstance(item, int) and not isinstance(item, bool) for item in value):

@@ -14,14 +14,18 @@ if TYPE_CHECKING:
     from featurecontract.contract import Wiring
     from featurecontract.runtimes._format import Caution, IdKey, RuntimeRules
 
-__all__ = ["Case", "Crash", "Query", "Resolution"]
+__all__ = ["Case", "Crash", "Query", "Resolution", "key_holds"]
 
 _Entry = TypeVar("_Entry")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Query:
-    """What is asked of the rules; ``serving_ids`` come from a server option, ``fc_in`` and below from the header."""
+    """What is asked of the rules; ``serving_ids`` come from a server option, ``fc_in`` and below from the header.
+
+    ``architectures`` has the target's outer class first, then its text model's. ``tensors`` are the names in the
+    drafter's file, None when there is none to read.
+    """
 
     method: str
     config: Mapping[str, Any]
@@ -34,15 +38,29 @@ class Query:
     fc_out: int | None = None
     own_embedding: bool = True
     own_head: bool = True
+    tensors: frozenset[str] | None = None
+
+    @property
+    def model_type(self) -> str:
+        """The text model_type of the target, empty when nobody gave its config."""
+        config = dict(self.target_config)
+        inner = next(
+            (config[key] for key in ("text_config", "llm_config") if isinstance(config.get(key), dict)), config
+        )
+        value = inner.get("model_type")
+        if isinstance(value, str):
+            return value
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """A death that the rules foresee: its cause, when it comes and what the user will read."""
+    """A death that the rules foresee: its cause, when it comes, what the user will read and what to do about it."""
 
     cause: str
     when: str
     message: str
+    next_step: str = ""
 
     @property
     def loading(self) -> bool:
@@ -133,8 +151,20 @@ class Case:
             self.query.method in methods
             and (not runners or self.runner in runners)
             and (not drafters or self.drafter in drafters)
-            and all(lookup(self.query.config, key)[1] for key in getattr(entry, "only_if", ()))
-            and not any(lookup(self.query.config, key)[1] for key in getattr(entry, "unless", ()))
+            and all(key_holds(self.query.config, key) for key in getattr(entry, "only_if", ()))
+            and not any(key_holds(self.query.config, key) for key in getattr(entry, "unless", ()))
             and all(lookup(self.query.config, key)[1] is False for key in getattr(entry, "when_false", ()))
             and in_range(self.version, entry.versions)
+            and self._type_fits(getattr(entry, "model_types", ()))
         )
+
+    def _type_fits(self, model_types: tuple[str, ...]) -> bool:
+        known = self.query.model_type
+        return not model_types or not known or any(item in known for item in model_types)
+
+
+def key_holds(config: Mapping[str, Any], condition: str) -> bool:
+    """Whether ``key`` holds something true, or ``key==word`` this very text."""
+    key, compared, word = condition.partition("==")
+    value = lookup(config, key)[1]
+    return value == word if compared else bool(value)

@@ -18,18 +18,19 @@ def config_of(*, nested=None, top=None, **extra):
     return config | extra
 
 
-def ask(runtime, *, config, target=LLAMA, depth=32, method="eagle3", fc_in=None, serving=None):
-    """Resolve a config for one runner, ``runtime`` being ``NAME==VERSION`` of a single runner."""
+def ask(runtime, *, config, target=LLAMA, depth=32, method="eagle3", fc_in=None, serving=None, **more):
+    """Resolve a config for one runner; ``runtime`` is ``NAME==VERSION``, ``target`` its class, or outer and inner."""
     (choice,) = choose(runtime)
     query = Query(
         method=method,
         config=config,
         num_hidden_layers=depth,
         hidden_size=4096,
-        architectures=(target,) if target else (),
+        architectures=target if isinstance(target, tuple) else (target,) if target else (),
         fc_in=fc_in,
         fc_out=4096,
         serving_ids=serving,
+        **more,
     )
     return resolve(choice.rules, choice.runner, choice.version, query)
 

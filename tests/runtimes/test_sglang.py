@@ -160,3 +160,42 @@ def test_dflash_ids_are_layer_outputs():
     del config["dflash_config"]
     assert fed("sglang==0.5.23", config=config, **case) == (2, 10, 18, 26, 34)  # its default for five draft layers
     assert "from 0.5.11" in ask("sglang==0.5.10", config=config, **case).reason
+
+
+def test_dflash_on_muse_glimmer_depends_on_the_drafter():
+    config = {"model_type": "muse", "hidden_size": 4096, "num_hidden_layers": 5}
+    config |= {"dflash_config": {"target_layer_ids": [1, 15, 27]}}
+    case = {"target": "MuseGlimmerForCausalLM", "method": "dflash"}
+
+    def feeds(name, ids=(1, 15, 27)):
+        listed = {"architectures": [name], "dflash_config": {"target_layer_ids": list(ids)}}
+        return fed("sglang==0.5.23", config=config | listed, **case)
+
+    assert feeds("DFlashDraftModel") == (1, 15, 27)
+    assert feeds("DFlash2DraftModel") == (2, 16, 28)
+    assert feeds("MuseGlimmerAssistantModel") == (2, 16, 28)
+    assert feeds("DFlashDraftModel", (0, 15, 31)) == (0, 15, 31)
+    assert feeds("DFlashDraftModel", (1, 15, 32)) == "last state"
+    assert feeds("DFlash2DraftModel", (1, 15, 31)) == "last state"
+
+
+@pytest.mark.parametrize(
+    ("version", "target", "ids", "expected"),
+    [
+        ("0.5.18", "Qwen3_5ForCausalLM", [1, 15, 27], (1, 15, 27)),
+        ("0.5.22", "Qwen3_5ForCausalLM", [1, 15, 27], (2, 16, 28)),
+        ("0.5.22", "Qwen3_5ForCausalLM", [1, 15, 30], (2, 16, 31)),
+        ("0.5.22", "Qwen3_5ForCausalLM", [1, 15, 31], "last state"),
+        ("0.5.22", "Qwen3_5ForCausalLM", [27, 1, 15], "unsorted ids"),
+        ("0.5.22", "Qwen3_5ForCausalLM", [1, 1, 15], "unsorted ids"),
+        # The last layer's output is never captured where EAGLE-3's list is not either: the same list is used.
+        ("0.5.23", QWEN3, [1, 15, 31], "last state"),
+        ("0.5.23", LLAMA, [1, 15, 31], "last state"),
+        ("0.5.23", GPT_OSS, [1, 15, 31], (2, 16, 32)),
+        ("0.5.23", "InklingForConditionalGeneration", [1, 15, 31], (2, 16, 32)),
+    ],
+)
+def test_dflash_ids_by_target(version, target, ids, expected):
+    config = {"architectures": ["DFlashDraftModel"], "model_type": "qwen3", "hidden_size": 4096}
+    config |= {"num_hidden_layers": 5, "dflash_config": {"target_layer_ids": ids}}
+    assert fed(f"sglang=={version}", config=config, target=target, method="dflash") == expected
