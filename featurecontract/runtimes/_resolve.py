@@ -159,7 +159,7 @@ def _resolve_target(case: Case, base: Resolution, target: TargetRule) -> Resolut
     query, rules = case.query, case.rules
     if target.unsupported and condition_holds(target.unsupported_when, (), query.num_hidden_layers):
         message = target.unsupported.replace("{model_type}", query.model_type[:80] or "...")
-        crash = base.crash or Crash(cause="target", when="at load", message=message.replace("{method}", query.method))
+        crash = base.crash or Crash(cause="target", when="at load", message=message)
         named = query.architectures[0] if query.architectures else target.group
         return replace(
             base,

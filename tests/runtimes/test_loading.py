@@ -114,6 +114,11 @@ def test_vllm_drafter_classes_by_version(name, first, last_without):
         assert cause(f"vllm-v1=={last_without}", config_of(architectures=[name])) == "drafter architecture"
 
 
+def test_vllm_0_8_5_builds_its_one_class_whatever_the_name_is():
+    assert cause("vllm-v1==0.8.5", config_of(architectures=["LlamaForCausalLMEagle3"])) == ""
+    assert cause("vllm-v1==0.9.0", config_of(architectures=["LlamaForCausalLMEagle3"])) == "drafter architecture"
+
+
 def test_speculators_checkpoints_get_their_class_from_the_conversion():
     config = config_of(architectures=["Eagle3Speculator"], speculators_model_type="eagle3")
     assert cause("vllm-v1==0.10.1", config) == ""
