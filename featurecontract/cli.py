@@ -418,27 +418,11 @@ def _write(text: str, output: str | None) -> None:
 
 
 def _guard(output: str | None, *inputs: str | None) -> None:
-    """Refuse an --output that would replace what is being read."""
-    if output is None:
-        return
-    from featurecontract.contract import CONTRACT_FILE
+    from featurecontract.contract._files import same_file_of
 
-    for given in inputs:
-        if given is None:
-            continue
-        place = given if os.path.isdir(given) else os.path.dirname(given)  # noqa: PTH112, PTH120 - never raise
-        for path in (given, os.path.join(place, CONTRACT_FILE), os.path.join(place, "config.json")):  # noqa: PTH118
-            if not os.path.isdir(path) and _same_file(path, output):  # noqa: PTH112
-                raise UsageError(f"--output {output}: that is {path}, which is read; choose another file")
-
-
-def _same_file(first: str, second: str) -> bool:
-    try:
-        if os.path.realpath(first) == os.path.realpath(second):
-            return True
-        return os.path.samefile(first, second)  # noqa: PTH121
-    except (OSError, ValueError):
-        return False
+    found = same_file_of(output, *inputs) if output is not None else None
+    if found is not None:
+        raise UsageError(f"--output {output}: that is {found}, which is read; choose another file")
 
 
 def main(arguments: list[str] | None = None) -> Any:

@@ -37,6 +37,7 @@ ALLOWED = {
     "plugin": f"{BELOW} gate strategies",
     "pytest_plugin": "errors contract findings gate plugin",
     "cli": f"{BELOW} gate",
+    "__main__": "cli",
     "__init__": "_version contract findings probe replay gate",
 }
 # Library -> where it may be imported; an entry with `()` only inside of a function, so that it costs on use only.

@@ -19,7 +19,7 @@ from featurecontract.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["atomic_write", "canonical_json", "digest", "dumps", "load", "loads", "save", "write_output"]
+__all__ = ["atomic_write", "canonical_json", "digest", "dumps", "load", "loads", "same_file_of", "save", "write_output"]
 
 # The largest real probe of token ids is far below this; a contract is a page of text.
 MAX_CONTRACT_BYTES = 16 * 2**20
@@ -150,6 +150,25 @@ def write_output(path: Path, data: bytes) -> None:
     descriptor = os.open(path, os.O_WRONLY)
     with os.fdopen(descriptor, "wb") as stream:
         stream.write(data)
+
+
+def same_file_of(output: str, *inputs: str | None) -> str | None:
+    """Return which file of the inputs, or of the checkpoints that they are or lie in, an output would replace."""
+    for given in inputs:
+        if given is None:
+            continue
+        place = given if os.path.isdir(given) else os.path.dirname(given)  # noqa: PTH112, PTH120 - they do not raise
+        for path in (given, os.path.join(place, CONTRACT_FILE), os.path.join(place, "config.json")):  # noqa: PTH118
+            if not os.path.isdir(path) and _is_same(path, output):  # noqa: PTH112
+                return path
+    return None
+
+
+def _is_same(first: str, second: str) -> bool:
+    try:
+        return os.path.realpath(first) == os.path.realpath(second) or os.path.samefile(first, second)  # noqa: PTH121
+    except (OSError, ValueError):
+        return False
 
 
 def _umask() -> int:

@@ -10,7 +10,6 @@ from featurecontract._version import __version__
 from featurecontract.checkpoint import check_vocab_map
 from featurecontract.contract import (
     Alignment,
-    Block,
     Contract,
     Drafter,
     Projection,
@@ -22,8 +21,10 @@ from featurecontract.contract import (
     Vocab,
     Wiring,
 )
+from featurecontract.dialects.specforge import USE_AUX
 from featurecontract.errors import InputError
-from featurecontract.gate._static import rope_of
+from featurecontract.gate._drafter import PROJECTED, block_of, has_projection, norm_before_projection
+from featurecontract.gate._rope import rope_of
 
 if TYPE_CHECKING:
     from featurecontract.dialects import Candidate
@@ -102,7 +103,7 @@ def compose_contract(
             dtype=_dtype(inputs),
             embedding=_embedding(inputs),
             head=_head(inputs),
-            block=_block(inputs),
+            block=block_of(config),
             tensors=_records(inputs, digests=digests),
         ),
         features=wiring.features,
@@ -143,29 +144,36 @@ def _dtype(inputs: Inputs) -> str | None:
 
 
 def _pre_norm(inputs: Inputs) -> Any:
-    """Return the norm before the projection: the flag, or the tensors that only that norm has."""
-    config = inputs.recognition.config
-    names = inputs.checkpoint.tensors or {}
-    if config.any_flag("fc_norm", "use_aux_norm", "eagle_config.fc_norm") or any("fc_norm." in n for n in names):
-        return "per_feature"
-    if config.any_flag("norm_before_fc", "eagle_config.norm_before_fc") or any(
-        n.endswith("input_norm.weight") for n in names
-    ):
-        return "joint"
-    return "none"
+    found = norm_before_projection(inputs)
+    if found == "both":
+        raise InputError.single(
+            str(inputs.checkpoint.directory / "config.json"),
+            "norm_before_fc and fc_norm are both set, and no tensor says which of the two norms was trained",
+            place="fc_norm",
+            next_step="keep the flag that the drafter was trained with; a contract states one norm",
+            slug="norm-before-fc",
+        )
+    return found
 
 
 def _projection(inputs: Inputs, wiring: Wiring, method: str) -> Projection | None:
     if method in ("medusa", "mlp_speculator", "pard2", "other"):
         return None
     config = inputs.recognition.config
-    if config.flag("eagle_config.use_aux_hidden_state") is False:
+    if config.any_flag(*USE_AUX) is False:
         return None
     facts = inputs.projection
     slots = tuple(item.slot for item in wiring.features)
     if facts is not None and len(facts.shape) == 2:  # noqa: PLR2004
         tensor, (out_features, in_features) = facts.name, (facts.shape[0], facts.shape[1])
     elif inputs.checkpoint.tensors is not None:
+        if method in PROJECTED and len(slots) > 1 and not has_projection(inputs):
+            raise InputError.single(
+                str(inputs.checkpoint.directory),
+                f"there is no fc.weight, and nothing else that could project {len(slots)} features",
+                next_step="export the checkpoint again with its projection, or name the right directory",
+                slug="tensor-missing",
+            )
         return None
     else:
         width = wiring.width or len(slots) * inputs.target.hidden_size
@@ -236,22 +244,6 @@ def _head(inputs: Inputs) -> Any:
     if tensors is None:
         return "own" if inputs.recognition.config.has("draft_vocab_size") else "target"
     return "own" if any(name.endswith("lm_head.weight") for name in tensors) else "target"
-
-
-def _block(inputs: Inputs) -> Block | None:
-    config = inputs.recognition.config
-    size = config.get("dflash_config.block_size") or config.get("block_size") or config.get("dspark_block_size")
-    mask = next(
-        (
-            value
-            for key in ("dflash_config.mask_token_id", "mask_token_id", "dspark_noise_token_id")
-            if isinstance(value := config.get(key), int) and not isinstance(value, bool) and value >= 0
-        ),
-        None,
-    )
-    if not isinstance(size, int) or isinstance(size, bool) or not 1 <= size <= 100_000:  # noqa: PLR2004
-        return None
-    return Block(size=size, mask_token_id=mask)
 
 
 def _norm_before_residual(inputs: Inputs) -> bool | None:

@@ -10,7 +10,7 @@ from featurecontract.errors import InputError, UsageError
 from featurecontract.findings import Finding, Predicted, Report, finding
 from featurecontract.gate._inputs import Inputs, load_inputs, query_of
 from featurecontract.gate._judge import judge, judge_alone
-from featurecontract.gate._static import static_findings
+from featurecontract.gate._static import absolute_map, static_findings
 from featurecontract.runtimes import NAMES, RuntimeChoice, RuntimeRules, choose, resolve, unknown_runtime
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def check_inputs(
         predicted.append(_predicted(choice, found))
         judged, count = judge(choice, query, found, contract)
         findings += judged
+        findings += absolute_map(inputs, contract, choice)
         compared += count
         if arguments is not None:
             from featurecontract.serving import check_flags

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from featurecontract.checkpoint import check_vocab_map
-from featurecontract.dialects import lookup
+from featurecontract.checkpoint import VocabFacts, check_vocab_map
 from featurecontract.findings import Finding, finding
+from featurecontract.gate._drafter import PROJECTED, drafter_findings
+from featurecontract.gate._rope import rope_findings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from featurecontract.contract import Contract
     from featurecontract.gate._inputs import Inputs
+    from featurecontract.runtimes import RuntimeChoice
 
-__all__ = ["static_findings", "width_findings"]
+__all__ = ["absolute_map", "static_findings", "width_findings"]
 
 # Tensors through which the interface can change without any config key changing.
 _INTERFACE_SUFFIXES = ("fc.weight", "fc.bias", "input_norm.weight", "mask_hidden")
+# Runtimes that compute target id = draft id + d2t[draft id]; llama.cpp's converter stores the sum.
+# A fork's rules replace one of these under its name; another name says nothing of the map.
+_ADDS_D2T = ("sglang", "vllm", "tensorrt-llm", "lmdeploy", "tokenspeed", "atom", "tpu-inference", "sglang-jax", "eagle")
 _NORM_PREFIXES = ("fc_norm.", "aux_norm_", "model.fc_norm.", "input_norm.")
 
 
@@ -45,7 +50,8 @@ def static_findings(inputs: Inputs, *, digests: bool = False) -> tuple[tuple[Fin
         found += _tensors(inputs, contract, digests=digests)
         found += _vocab(inputs, contract)
         compared += len(contract.projections) + len(contract.drafter.tensors)
-    found += _rope(inputs, contract)
+    found += drafter_findings(inputs, contract)
+    found += rope_findings(inputs, contract)
     return tuple(found), compared
 
 
@@ -168,14 +174,16 @@ def _unclaimed(inputs: Inputs, contract: Contract) -> Iterator[Finding]:
 
 
 def _vocab(inputs: Inputs, contract: Contract) -> Iterator[Finding]:
-    facts = check_vocab_map(
-        inputs.checkpoint,
-        target_vocab_size=contract.target.vocab_size or inputs.target.vocab_size,
-        draft_vocab_size=contract.vocab.draft_vocab_size,
-    )
+    facts = vocab_facts(inputs, contract)
     declared = contract.vocab
     if declared.d2t is not None and facts.kind == "absent":
         yield _vocab_finding("the contract names a d2t, and the checkpoint has none", expected=declared.d2t)
+    elif facts.kind == "absent" and (sizes := _needs_map(inputs, contract)):
+        yield _vocab_finding(
+            f"the drafter has {sizes[0]} of the target's {sizes[1]} tokens and the checkpoint has no d2t: runtimes "
+            "then take draft token i for target token i",
+            expected={"draft_vocab_size": sizes[0], "vocab_size": sizes[1]},
+        )
     elif declared.d2t is not None and facts.kind not in ("unknown", declared.d2t, "zeros"):
         yield _vocab_finding(
             f"d2t holds {facts.kind} ids, the contract says {declared.d2t}", expected=declared.d2t, actual=facts.kind
@@ -192,54 +200,46 @@ def _vocab(inputs: Inputs, contract: Contract) -> Iterator[Finding]:
             )
 
 
-def _vocab_finding(message: str, **fields: Any) -> Finding:
-    return finding(
-        "vocab-map",
-        message,
-        next_step="take d2t and t2d from the run that trained this drafter: every draft token depends on them",
-        **fields,
+def vocab_facts(inputs: Inputs, contract: Contract) -> VocabFacts:
+    """Return what the vocabulary map holds; read once."""
+    known = inputs.extra.get("vocab")
+    if not isinstance(known, VocabFacts):
+        known = check_vocab_map(
+            inputs.checkpoint,
+            target_vocab_size=contract.target.vocab_size or inputs.target.vocab_size,
+            draft_vocab_size=contract.vocab.draft_vocab_size,
+        )
+        inputs.extra["vocab"] = known
+    return known
+
+
+def absolute_map(inputs: Inputs, contract: Contract, choice: RuntimeChoice) -> Iterator[Finding]:
+    """Say that a runtime adds d2t to the draft id, where d2t holds the target id itself."""
+    if contract.method not in PROJECTED or choice.rules.runtime not in _ADDS_D2T:
+        return
+    kind = vocab_facts(inputs, contract).kind
+    if (contract.vocab.d2t if kind in ("unknown", "absent") else kind) != "absolute":
+        return
+    yield _vocab_finding(
+        f"d2t holds target ids, and {choice.rules.title} {choice.version} adds it to the draft id as an offset",
+        runtime=choice.key,
+        expected="offset",
+        actual="absolute",
+        details={"kind": "absolute"},
+        step="store d2t[i] - i in the checkpoint, and write the contract again",
     )
 
 
-def _rope(inputs: Inputs, contract: Contract) -> Iterator[Finding]:
-    rope = contract.rope
-    if rope is None:
-        return
+def _needs_map(inputs: Inputs, contract: Contract) -> tuple[int, int] | None:
+    """Return both vocabularies' sizes where the drafter's is a part of the target's, and a map must say which."""
+    if contract.method not in PROJECTED:
+        return None
     config = inputs.recognition.config
-    actual = rope_of(inputs)
-    for key, wanted, given in (
-        ("theta", rope.theta, actual.get("theta")),
-        ("type", rope.type, actual.get("type")),
-        ("scaling", dict(rope.scaling) if rope.scaling else None, actual.get("scaling")),
-        ("max_position_embeddings", rope.max_position_embeddings, config.body("max_position_embeddings")),
-    ):
-        if wanted is None or given is None or wanted == given:
-            continue
-        shorter = key == "max_position_embeddings" and given < wanted
-        yield finding(
-            "rope",
-            f"{key} is {given} in the config, the drafter was trained with {wanted}",
-            severity="note" if shorter else "error",
-            expected={key: wanted},
-            actual={key: given},
-            details={"key": key},
-            next_step=f"write {key} {wanted} in config.json, or correct the contract",
-        )
+    draft = config.integer("draft_vocab_size") or contract.vocab.draft_vocab_size
+    full = contract.target.vocab_size or inputs.target.vocab_size or config.integer("vocab_size")
+    return (draft, full) if draft is not None and full is not None and draft < full else None
 
 
-def rope_of(inputs: Inputs) -> dict[str, Any]:
-    """Return theta, scaling and type as the config states them, in any of the three spellings."""
-    config = inputs.recognition.config
-    scaling = config.body("rope_scaling")
-    parameters = config.body("rope_parameters")
-    place = parameters if isinstance(parameters, dict) else scaling if isinstance(scaling, dict) else {}
-    theta = config.body("rope_theta") or lookup(place, "rope_theta")[1]
-    kind = lookup(place, "rope_type")[1] or lookup(place, "type")[1]
-    out: dict[str, Any] = {}
-    if isinstance(theta, (int, float)) and not isinstance(theta, bool):
-        out["theta"] = float(theta)
-    if isinstance(kind, str):
-        out["type"] = kind
-    if isinstance(scaling, dict):
-        out["scaling"] = scaling
-    return out
+def _vocab_finding(message: str, *, step: str = "", **fields: Any) -> Finding:
+    usual = "take d2t and t2d from the run that trained this drafter: every draft token depends on them"
+    return finding("vocab-map", message, next_step=step or usual, **fields)

@@ -126,7 +126,9 @@ def test_a_changed_tensor_shows_with_digests_only(drafter):
 
 
 def test_a_norm_flag_that_is_not_read(drafter):
-    path = declared(drafter(norm_before_fc=True, eagle_config={"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}))
+    ids = {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}
+    norm = {"input_norm.weight": ("BF16", [192])}
+    path = declared(drafter(norm_before_fc=True, eagle_config=ids, tensors=norm))
     assert load(path).projections[0].pre_norm == "joint"
     assert found(check(path, runtimes=["sglang==0.5.17"])) == []
     report = check(path, runtimes=["sglang==0.5.16"])

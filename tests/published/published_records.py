@@ -99,6 +99,8 @@ def tensor_shapes(record: dict) -> dict[str, list[int]]:
         ]
     if code == "D7":
         shapes |= {f"fc_norm.{slot}.weight": [width] for slot in range(3)}
+    if body_value(record["config"], "norm_before_fc"):
+        shapes["input_norm.weight"] = shapes["fc.weight"][1:]
     if code in ("D1", "D2"):
         shapes["fc.bias"] = [hidden]
     return shapes | record["tensors"]
