@@ -19,6 +19,8 @@ class Limits:
     MARGIN = 0.3
     # A row that agrees this much less with its own probe row than the median row does is wrong, not noisy.
     ROW_DROP = 0.3
+    # Median row agreement below which a single bad row is taken for noise.
+    CLEAN_ROWS = 0.8
     # The part of the rows that must agree on one map before it is believed.
     ROW_MAJORITY = 0.6
     # A runtime in bfloat16 without quantised weights stays above this (measured 0.99 and more).

@@ -105,7 +105,7 @@ def _observe(work: _Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tu
             finding(
                 "nothing-compared",
                 "no captured row belongs to the probe's tokens",
-                next_step="send the probe's token ids (`featurecontract capture` does) and capture again",
+                next_step="send the contract's probe.token_ids through the engine and capture again",
             )
         )
         return _unknown(declared, len(dims)), (), 0

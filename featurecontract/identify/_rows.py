@@ -58,6 +58,9 @@ def map_rows(segment: Segment, slots: list[Tensor], bank: Tensor) -> RowMap:
         weak = ~settled | (own < centre * Limits.ROW_DROP)
         strong = own >= centre * Limits.ROW_DROP
         bad = rows[weak & ~(strong & settled)]
+        # Where noise is strong one row may fall out by itself; two say more.
+        if len(bad) == 1 and centre < Limits.CLEAN_ROWS:
+            bad = bad[:0]
         kept = rows[torch.isin(rows, bad, invert=True)]
         kind: Kind = "corrupt" if len(bad) else "as claimed"
         return RowMap(kind, kept, claimed[kept], bad=tuple(bad.tolist()), agreement=centre)

@@ -1,0 +1,135 @@
+"""The whole way on a hand-made engine: record a probe, capture what enters fc, verify; right, then wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tiny_target import DEPTH, WIDTH, rms, tokens, weights  # noqa: E402
+
+import featurecontract  # noqa: E402
+from featurecontract.capture import capturing, tag  # noqa: E402
+from featurecontract.cli import main  # noqa: E402
+from featurecontract.errors import InputError  # noqa: E402
+
+
+class Layer(torch.nn.Module):
+    def __init__(self, attention, mlp):
+        super().__init__()
+        self.score, self.value = (torch.nn.Parameter(item) for item in attention)
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, 4 * WIDTH, bias=False),
+            torch.nn.GELU(),
+            torch.nn.Linear(4 * WIDTH, WIDTH, bias=False),
+        )
+        self.mlp[0].weight.data, self.mlp[2].weight.data = mlp
+
+    def forward(self, hidden):
+        unit = torch.nn.functional.rms_norm(hidden, (WIDTH,), eps=1e-6)
+        mask = torch.full((hidden.shape[1], hidden.shape[1]), -torch.inf).triu(1)
+        hidden = hidden + torch.softmax(unit @ self.score @ unit.mT + mask, dim=-1) @ unit @ self.value.mT
+        return hidden + self.mlp(torch.nn.functional.rms_norm(hidden, (WIDTH,), eps=1e-6))
+
+
+class Engine(torch.nn.Module):
+    """A target and a drafter's projection; ``fed`` names the boundaries that it concatenates."""
+
+    def __init__(self, fed):
+        super().__init__()
+        made = weights()
+        self.fed = fed
+        self.embedding = torch.nn.Embedding.from_pretrained(made.embedding)
+        self.layers = torch.nn.ModuleList(Layer(a, m) for a, m in zip(made.attention, made.mlp, strict=True))
+        self.norm = torch.nn.RMSNorm(WIDTH, eps=1e-6)
+        self.norm.weight.data = made.norm
+        self.lm_head = torch.nn.Linear(WIDTH, 300, bias=False)
+        self.fc = torch.nn.Linear(len(fed) * WIDTH, WIDTH, bias=False)
+
+    def forward(self, ids):
+        hidden = self.embedding(ids)
+        states = [hidden]
+        for layer in self.layers:
+            hidden = layer(hidden)
+            states.append(hidden)
+        self.fc(torch.cat([states[b] for b in self.fed], dim=-1)[0])
+        return self.lm_head(self.norm(hidden))
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    (tmp_path / "ckpt").mkdir()
+    featurecontract.record(
+        Engine((0, 3, 6)),
+        out=tmp_path / "ckpt",
+        wiring="0,3,6",
+        token_ids=list(dict.fromkeys(tokens().tolist()))[:56] + tokens().tolist()[:8],
+        layers="layers",
+        norm="norm",
+        embedding="embedding",
+        head="lm_head",
+    )
+    return tmp_path
+
+
+def captured(folder, fed):
+    contract = featurecontract.load(folder / "ckpt")
+    engine = Engine(fed)
+    with torch.no_grad(), capturing(engine.fc) as recording:
+        ids = list(contract.probe.token_ids)
+        with tag(token_ids=ids, phase="prefill"):
+            engine(torch.tensor([ids]))
+    recording.save(folder / "captured")
+    return str(folder / "captured")
+
+
+@pytest.mark.parametrize(
+    ("fed", "status", "slugs"),
+    [
+        ((0, 3, 6), 0, []),
+        ((3, 6, 9), 1, ["embedding-missing"]),
+        ((0, 4, 7), 1, ["layer-shift"]),
+        ((0, 6, 3), 1, ["order"]),
+        ((0, 3), 1, ["slot-missing"]),
+    ],
+)
+def test_record_capture_verify(recorded, fed, status, slugs, capsys):
+    capture = captured(recorded, fed)
+    report = featurecontract.verify(recorded / "ckpt", [capture])
+    assert [item.slug for item in report.findings if item.severity != "note"] == slugs
+    assert report.exit_status == status
+    assert report.observed[0].wiring.boundaries == fed
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", str(recorded / "ckpt"), capture])
+    assert stop.value.code == status
+    out = capsys.readouterr().out
+    assert "observed" in out
+    assert all(slug in out for slug in slugs)
+
+
+def test_another_contracts_capture_is_refused(recorded, tmp_path):
+    (tmp_path / "other").mkdir()
+    featurecontract.record(
+        Engine((1, 2, 3)),
+        out=tmp_path / "other",
+        wiring="1,2,3",
+        token_ids=list(range(64)),
+        layers="layers",
+        norm="norm",
+        embedding="embedding",
+        head="lm_head",
+    )
+    engine = Engine((0, 3, 6))
+    other = featurecontract.load(tmp_path / "other")
+    with torch.no_grad(), capturing(engine.fc, contract=other) as recording:
+        engine(torch.arange(64)[None])
+    recording.save(recorded / "foreign")
+    with pytest.raises(InputError, match="was made for the contract"):
+        featurecontract.verify(recorded / "ckpt", [str(recorded / "foreign")])
+
+
+def test_the_tiny_engine_is_the_tiny_target():
+    ids = tokens()
+    hidden = weights().embedding[ids]
+    assert torch.allclose(rms(hidden), torch.nn.functional.rms_norm(hidden, (WIDTH,), eps=1e-6), atol=1e-5)
+    assert len(Engine((0,)).layers) == DEPTH
