@@ -12,9 +12,9 @@ from featurecontract._version import __version__
 if TYPE_CHECKING:
     from featurecontract.contract import Contract, Feature, Wiring, load, save
     from featurecontract.findings import diff
-    from featurecontract.gate import predict, record
+    from featurecontract.gate import predict, record, verify
 
-__all__ = ["Contract", "Feature", "Wiring", "__version__", "diff", "load", "predict", "record", "save"]
+__all__ = ["Contract", "Feature", "Wiring", "__version__", "diff", "load", "predict", "record", "save", "verify"]
 
 _HOMES = {
     "Contract": "featurecontract.contract",
@@ -22,6 +22,7 @@ _HOMES = {
     "Wiring": "featurecontract.contract",
     "load": "featurecontract.contract",
     "save": "featurecontract.contract",
+    "verify": "featurecontract.gate",
     "diff": "featurecontract.findings",
     "predict": "featurecontract.gate",
     "record": "featurecontract.gate",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from featurecontract.gate._listing import json_schema, listing
     from featurecontract.gate._record import record
     from featurecontract.gate._run import check, check_inputs, predict, predict_inputs
+    from featurecontract.gate._verify import verify, verify_captures
     from featurecontract.gate._write import write_contract
 
 __all__ = [
@@ -31,6 +32,8 @@ __all__ = [
     "record",
     "refused",
     "target_text",
+    "verify",
+    "verify_captures",
     "write_contract",
 ]
 
@@ -43,6 +46,7 @@ _HOMES = {
     "_listing": ("json_schema", "listing"),
     "_record": ("record",),
     "_run": ("check", "check_inputs", "predict", "predict_inputs"),
+    "_verify": ("verify", "verify_captures"),
     "_write": ("write_contract",),
 }
 

@@ -166,6 +166,7 @@ def query_of(inputs: Inputs) -> Query:
         serving_ids=inputs.serving_ids,
         fc_in=shape[1] if shape else None,
         fc_out=shape[0] if shape else None,
+        tensors=frozenset(tensors) if tensors is not None else None,
         own_embedding=tensors is None or any(name.endswith("embed_tokens.weight") for name in tensors),
         own_head=tensors is None or any(name.endswith("lm_head.weight") for name in tensors),
     )

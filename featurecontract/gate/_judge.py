@@ -137,7 +137,7 @@ def _crash(found: Resolution, step: str) -> Finding:
         f"{found.runtime} {found.version} dies {crash.when} ({crash.cause}): {crash.message}",
         actual=list(found.ids or ()),
         details=details,
-        next_step=_load_step(crash.cause) if crash.loading else step,
+        next_step=crash.next_step or (_load_step(crash.cause) if crash.loading else step),
         source=source,
     )
 

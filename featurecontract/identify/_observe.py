@@ -16,6 +16,7 @@ from featurecontract.identify._joint import settle
 from featurecontract.identify._match import Candidate, Match, candidates_of, enough, match_slot, unit_prints
 from featurecontract.identify._rows import RowMap, map_rows
 from featurecontract.identify._states import blank_state, partial_sum, row_state, same_geometry
+from featurecontract.probe import Plane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -232,11 +233,22 @@ def _clean_rows(
             rows.append(segment.claimed[finite])
             continue
         slots = [segment.values[:, at : at + dim][:, _picked(channels, dim)] for at, dim in blocks]
-        found = map_rows(segment, slots, bank)
+        found = map_rows(segment, slots, bank, likely=_likely(work, live))
         _say_rows(work, segment, found, live)
         values.append(segment.values[found.kept])
         rows.append(found.probe_rows)
     return torch.cat(values), torch.cat(rows)
+
+
+def _likely(work: _Work, live: list[int]) -> list[int | None]:
+    """Return the bank's index of each live slot's declared boundary."""
+    listed = list(work.probe.bank.planes)
+    out: list[int | None] = []
+    for slot in live:
+        feature = work.contract.features[slot] if slot < len(work.contract.features) else None
+        plane = None if feature is None or feature.boundary is None else Plane("boundary", feature.boundary)
+        out.append(listed.index(plane) if plane in listed else None)
+    return out
 
 
 def _picked(channels: Tensor, dim: int) -> Tensor:

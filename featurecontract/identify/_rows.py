@@ -44,10 +44,32 @@ class RowMap:
     agreement: float = 0.0
 
 
-def map_rows(segment: Segment, slots: list[Tensor], bank: Tensor) -> RowMap:
-    """Map a segment's rows; ``slots`` are ``[rows, channels]`` each, ``bank`` is ``[planes, probe rows, channels]``."""
-    affinity = _affinity(slots, bank)
-    claimed = segment.claimed
+def map_rows(segment: Segment, slots: list[Tensor], bank: Tensor, *, likely: list[int | None]) -> RowMap:
+    """Map a segment's rows.
+
+    Args:
+        segment: The rows and what they claim to be.
+        slots: ``[rows, channels]`` for each slot.
+        bank: ``[planes, probe rows, channels]``.
+        likely: The declared plane of each slot, None where it has none: when they settle the rows, as they do in a
+            healthy run and in one that is a block off, no other plane is asked.
+    """
+    planes = [index for index in likely if index is not None]
+    if len(planes) == len(slots):
+        found = _settle(segment.claimed, _affinity(slots, [bank[index : index + 1] for index in planes]))
+        if found is not None and found.kind == "as claimed" and found.agreement >= Limits.SIMILARITY:
+            return found
+    affinity = _affinity(slots, [bank] * len(slots))
+    found = _settle(segment.claimed, affinity)
+    if found is not None:
+        return found
+    best, place = affinity.max(dim=1)
+    shifted = _shift(segment.claimed, place, bank.shape[1])
+    return shifted if shifted is not None else _swap(segment.claimed, place, best)
+
+
+def _settle(claimed: Tensor, affinity: Tensor) -> RowMap | None:
+    """Return the rows as claimed, corrupt ones aside, when most agree with their own probe row; else None."""
     rows = torch.arange(len(claimed))
     own = affinity[rows, claimed]
     best, place = affinity.max(dim=1)
@@ -64,18 +86,17 @@ def map_rows(segment: Segment, slots: list[Tensor], bank: Tensor) -> RowMap:
         kept = rows[torch.isin(rows, bad, invert=True)]
         kind: Kind = "corrupt" if len(bad) else "as claimed"
         return RowMap(kind, kept, claimed[kept], bad=tuple(bad.tolist()), agreement=centre)
-    found = _shift(claimed, place, bank.shape[1])
-    if found is not None:
-        return found
-    return _swap(claimed, place, best)
+    return None
 
 
-def _affinity(slots: list[Tensor], bank: Tensor) -> Tensor:
+def _affinity(slots: list[Tensor], banks: list[Tensor]) -> Tensor:
     """Return ``[rows, probe rows]``: the mean over slots of the cosine with each row of the slot's best plane."""
-    total = torch.zeros(slots[0].shape[0], bank.shape[1])
-    # Boundaries alone would do for healthy rows; the other planes vote for rows of a slot that is one of them.
-    planes = torch.nn.functional.normalize(robust(bank), dim=-1)
-    for values in slots:
+    total = torch.zeros(slots[0].shape[0], banks[0].shape[1])
+    seen: dict[int, Tensor] = {}
+    for values, bank in zip(slots, banks, strict=True):
+        if id(bank) not in seen:
+            seen[id(bank)] = torch.nn.functional.normalize(robust(bank), dim=-1)
+        planes = seen[id(bank)]
         unit = torch.nn.functional.normalize(robust(values), dim=-1)
         cosines = torch.einsum("rc,pqc->prq", unit, planes)
         fit = cosines.amax(dim=2).median(dim=1).values

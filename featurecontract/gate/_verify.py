@@ -1,0 +1,124 @@
+"""``verify``: what was captured against the contract and its probe, through the same diff as a prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from featurecontract.contract import contract_path, digest, load
+from featurecontract.errors import InputError
+from featurecontract.findings import Finding, Observed, Report, diff, finding
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+    from featurecontract.capture._record import Capture
+    from featurecontract.contract import Contract
+    from featurecontract.probe._data import ProbeData
+
+__all__ = ["verify", "verify_captures"]
+
+
+def verify(
+    path: str | os.PathLike[str],
+    captures: Iterable[str | os.PathLike[str]],
+    *,
+    confidence: float = 0.9,
+    strict: bool = False,
+    follow_links: bool = False,
+) -> Report:
+    """Name what captures hold and compare it with the contract of a checkpoint; needs torch.
+
+    Args:
+        path: Checkpoint directory with a contract and its probe, or the contract file.
+        captures: Capture files, or directories of them.
+        confidence: Below this an answer is ``inconclusive``, which is could-not-check.
+        strict: Count warnings as errors.
+        follow_links: Whether links that leave the checkpoint may be followed.
+
+    Raises:
+        InputError: The contract, the probe or a capture cannot be used.
+    """
+    from featurecontract.capture import load as load_captures
+    from featurecontract.capture import merge
+    from featurecontract.probe import read_probe
+
+    file = contract_path(path)
+    contract = load(file)
+    probe = read_probe(contract, file.parent, follow_links=follow_links)
+    found = load_captures([str(item) for item in captures])
+    return verify_captures(
+        contract, probe, [merge(found)], path=str(path), file=str(file), confidence=confidence, strict=strict
+    )
+
+
+def verify_captures(
+    contract: Contract,
+    probe: ProbeData,
+    captures: Iterable[Capture],
+    *,
+    path: str,
+    file: str = "",
+    confidence: float = 0.9,
+    strict: bool = False,
+) -> Report:
+    """Verify captures that are in memory."""
+    from featurecontract.identify import identify
+
+    sha256 = digest(contract)
+    findings: list[Finding] = []
+    observed: list[Observed] = []
+    for capture in captures:
+        findings += _usable(capture, sha256)
+        for item in identify(probe, contract, capture, confidence=confidence):
+            named = replace(item, runtime=capture.runtime)
+            observed.append(named)
+            findings += [_tagged(entry, named) for entry in item.findings]
+            if item.rows:
+                findings += [_tagged(entry, named) for entry in diff(contract.wiring, item.wiring, origin="observed")]
+    if not observed:
+        findings.append(
+            finding(
+                "nothing-captured",
+                "no call of the projection was captured",
+                next_step="send the probe through the server while capture is on, and look for its marker in the log",
+            )
+        )
+    return Report(
+        checkpoint=path,
+        contract_path=file or None,
+        contract_sha256=sha256,
+        declared=contract.wiring,
+        num_hidden_layers=contract.target.num_hidden_layers,
+        observed=tuple(observed),
+        findings=tuple(findings),
+        compared=sum(len(item.slots) for item in observed if item.rows),
+        strict=strict,
+    )
+
+
+def _usable(capture: Capture, sha256: str) -> list[Finding]:
+    """Say what keeps a capture from proving anything."""
+    out = []
+    if capture.failure:
+        out.append(
+            finding(
+                "nothing-captured",
+                f"the capturing hook detached itself: {capture.failure}",
+                next_step="mend what it names and capture again; what it caught before is shown, and proves nothing",
+            )
+        )
+    if capture.contract_sha256 and capture.contract_sha256 != sha256:
+        raise InputError.single(
+            capture.source or "the capture",
+            f"was made for the contract {capture.contract_sha256[:12]}, this one is {sha256[:12]}",
+            next_step="capture again with this checkpoint, or verify against the contract it was made for",
+            slug="nothing-compared",
+        )
+    return out
+
+
+def _tagged(item: Finding, observed: Observed) -> Finding:
+    where = f"{observed.runtime or 'capture'}{f' {observed.phase}' if observed.phase else ''}"
+    return item if item.runtime else replace(item, runtime=where)
