@@ -137,7 +137,7 @@ def story_on(runtime, tmp_path):
 
 
 def test_the_origin_story_fails_where_it_failed(tmp_path):
-    report = story_on("sglang==0.5.11", tmp_path)
+    report = story_on("sglang==0.5.12", tmp_path)
     assert report.verdict == "fail"
     assert [item.slug for item in report.findings if item.severity == "error"] == ["embedding-missing"]
     contract = load(contract_file(STORY))
