@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from featurecontract.findings import rule_for
@@ -44,7 +45,7 @@ class RuntimeName:
     flags: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The statements of one checkpoint, ``GROUP::STATEMENT``, in their order.
 
@@ -58,7 +59,7 @@ class Plan:
     runtimes: Mapping[str, str] = field(default_factory=dict)
     tensors: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def addresses(self) -> tuple[str, ...]:
         """Every statement."""
         return tuple(f"{group}::{name}" for group, names in self.groups.items() for name in names)
@@ -69,9 +70,12 @@ def plan_statements(
 ) -> Plan:
     """Lay out the statements of a contract; ``readable`` says that the checkpoint has tensors to compare with."""
     tensors: dict[str, str] = {}
+    taken: set[str] = set()
     for name in [item.tensor for item in contract.projections] + [item.name for item in contract.drafter.tensors]:
         if name not in tensors:
-            tensors[name] = "checkpoint::" + unique(f"tensor-{part(name)}", _last_parts(tensors))
+            last = unique(f"tensor-{part(name)}", taken)
+            taken.add(last)
+            tensors[name] = f"checkpoint::{last}"
     checkpoint = ["config"]
     if contract.projections:
         checkpoint.append("width")

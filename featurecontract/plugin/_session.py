@@ -24,11 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from featurecontract.contract import Contract
+    from featurecontract.findings import Finding
     from featurecontract.plugin._settings import Settings
 
 __all__ = ["ContractSession", "Outcome"]
 
 _KEY = "featurecontract"
+_MANY = 2000
+# What `--durations` lists by default.
+_LISTED_DURATION = 0.005
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class ContractSession:
         self.notices: dict[str, list[str]] = {}
         self.from_workers: dict[str, dict[str, Any]] = {}
         self._order: dict[str, int] | None = None
+        self._said: dict[int, dict[str, list[tuple[Finding, str]]]] = {}
 
     def contract(self, index: int) -> Contract:
         """Return a checkpoint's contract for the fixture; a broken one is that test's error, on one line."""
@@ -64,19 +69,13 @@ class ContractSession:
     def outcome(self, item: StatementItem) -> Outcome:
         """Judge one item; the first call for a checkpoint runs its check."""
         check = self.checks[item.index]
-        order = self._positions(item.session)
         failed: list[str] = []
         unchecked: list[str] = []
         remarks: list[str] = []
         if isinstance(check.opened, InputError):
             return Outcome(unchecked=(one_line(check.opened),))
-        for found, places in zip(check.report.findings, check.places, strict=True):
-            if item.address not in places:
-                continue
-            ids = [f"{check.subject.node_id}::{address}" for address in places]
-            # In full on the first that runs, which -k or --deselect may have moved.
-            first = min((node for node in ids if node in order), key=order.__getitem__, default=item.nodeid)
-            text = block(check.report, found) if first == item.nodeid else reference(found, first)
+        for found, first in self._found(item):
+            text = block(check.report, found) if first in ("", item.nodeid) else reference(found, first)
             (unchecked if found.unchecked else failed if is_failing(found, check.report) else remarks).append(text)
         if item.address == DIGEST:
             fault, note = check.digest_faults
@@ -84,10 +83,25 @@ class ContractSession:
             remarks += [f"note: {note}"] if note else []
         return Outcome(tuple(failed), tuple(unchecked), tuple(remarks))
 
-    def _positions(self, session: pytest.Session) -> dict[str, int]:
+    def _found(self, item: StatementItem) -> list[tuple[Finding, str]]:
+        """Return the findings about a statement, each with the item that says it in full.
+
+        That is the first that runs, which -k or --deselect may have moved. A wide contract has thousands of
+        statements and findings about all of them, so this is worked out once for a checkpoint.
+        """
         if self._order is None:
-            self._order = {node.nodeid: place for place, node in enumerate(session.items)}
-        return self._order
+            self._order = {node.nodeid: place for place, node in enumerate(item.session.items)}
+        order = self._order
+        known = self._said.get(item.index)
+        if known is None:
+            check, known = self.checks[item.index], {}
+            for found, places in zip(check.report.findings, check.places, strict=True):
+                ids = (f"{check.subject.node_id}::{address}" for address in places)
+                first = min((node for node in ids if node in order), key=order.__getitem__, default="")
+                for address in places:
+                    known.setdefault(address, []).append((found, first))
+            self._said[item.index] = known
+        return known.get(item.address, [])
 
     def pytest_report_header(self) -> str:
         """Say in one line what is checked."""
@@ -146,6 +160,7 @@ class ContractSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Send what this process found to the controller, or write it when this is the controller."""
+        self._forget_uneventful()
         ran = {check.subject.node_id: check for check in self.checks if "report" in vars(check)}
         found = {name: {"report": _json(check), "notices": notices_of(check)} for name, check in ran.items()}
         if hasattr(self.config, "workerinput"):
@@ -163,6 +178,23 @@ class ContractSession:
             self.notices["--feature-contract-report"] = [fault]
             if session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _forget_uneventful(self) -> None:
+        """Drop the set-up and tear-down reports of our items that took no time and printed nothing.
+
+        For each failure pytest looks through all of them for tear-down output: with thousands of failing statements
+        that takes minutes, and there is none.
+        """
+        terminal: Any = self.config.pluginmanager.get_plugin("terminalreporter")
+        stats = getattr(terminal, "stats", {})
+        if len(stats.get("", ())) < _MANY:
+            return
+        ours = tuple(f"{check.subject.node_id}::" for check in self.checks)
+        stats[""] = [
+            item
+            for item in stats[""]
+            if item.sections or item.duration >= _LISTED_DURATION or not item.nodeid.startswith(ours)
+        ]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
