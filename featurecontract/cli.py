@@ -293,6 +293,7 @@ def verify(
     from featurecontract.gate import refused
     from featurecontract.gate import verify as run
 
+    _guard(output, checkpoint, *captures)
     try:
         report = run(checkpoint, captures, confidence=confidence, strict=strict, follow_links=follow_links)
     except InputError as error:
