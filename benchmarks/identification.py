@@ -251,15 +251,15 @@ def above_notes(probe: ProbeData, contract: Contract, capture: Any) -> set[str]:
 
 
 def compatible(first: Any, second: Any) -> bool:
-    """Whether two mutators act on different things: a list that changes hides what a slot of it was."""
-    lists = ("planes", "states")
-    if first.axis in lists and second.axis in (*lists, *(f"slot {slot}" for slot in first.slots)):
-        return False
-    absorbed = {"zero", "constant", "non-finite", "basis"}
-    return not ({first.slug, second.slug} & absorbed and "rows" in (first.axis, second.axis)) and "planes" not in (
-        first.axis if second.axis.startswith("slot") else "",
-        second.axis if first.axis.startswith("slot") else "",
-    )
+    """Whether two mutators leave both faults visible; docs/identification.md lists what hides what."""
+    axes = {first.axis, second.axis}
+    slots = any(axis.startswith("slot") for axis in axes)
+    if "planes" in axes and ("states" in axes or slots):
+        return False  # a changed list of planes moves or replaces the slot that the other fault is in
+    if "states" in axes and slots:
+        return False  # in a rotated basis no plane is recognised, so no state of one is
+    absorbing = {"zero", "constant", "non-finite", "basis"}
+    return not ({first.slug, second.slug} & absorbing and "rows" in axes)  # equal rows cannot be out of place
 
 
 def sample_rows(capture: Any, generator: torch.Generator) -> Any:

@@ -31,12 +31,11 @@ class Limits:
     NORM_SPREAD = 0.01
     # ... and by this much less behind one: bfloat16 rounding leaves a few thousandths.
     NORM_RATIO = 0.25
-    # Part of the MLP's output that a tensor between mid-block and boundary holds, to be called a partial sum.
-    PARTIAL = (0.2, 0.8)
-    # Margin by which a share must beat both ends, and the similarity below which noise itself looks like a share:
-    # a quantised MLP agrees with the golden one only in part (int4 per row: 0.65 to 0.9).
-    PARTIAL_MARGIN = 0.5
-    PARTIAL_SIMILARITY = 0.9
+    # Part of the MLP's output, relative to the residual's, that is one rank's share: a half measures 0.34 to 0.56 up to
+    # int4 per row, a whole 0.72 and more, none 0.14 at most.
+    PARTIAL = (0.2, 0.64)
+    # Below this similarity the ratio is noise as well.
+    PARTIAL_SIMILARITY = 0.55
 
 
 def confidence_of(similarity: float, margin: float) -> float:

@@ -390,7 +390,7 @@ def _partial(  # noqa: PLR0917 - one slot with all that is known of it
     work: _Work, slot: int, match: Match, picked: Tensor, prints: Tensor, candidates: tuple[Candidate, ...]
 ) -> Feature | None:
     """Return the boundary that a slot holds a part of, between mid-block and boundary; None for whole tensors."""
-    if match.best.kind not in ("boundary", "mid_block"):
+    if match.best.kind not in ("boundary", "mid_block") or match.similarity < Limits.PARTIAL_SIMILARITY:
         return None
     boundary = match.best.boundary + (match.best.kind == "mid_block")
     share = _share(picked, prints, candidates, boundary)

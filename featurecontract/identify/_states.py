@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from featurecontract.identify._calibration import Limits, scale_tolerance
-from featurecontract.identify._similarity import agreement
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -68,26 +67,26 @@ def _spread(values: Tensor) -> float:
     return float(size.std(correction=0))
 
 
-SHARES = tuple(index / 8 for index in range(9))
-
-
 def partial_sum(values: Tensor, mid: Tensor, added: Tensor) -> float | None:
     """Return the part of the MLP's output that a tensor between mid-block and boundary holds, None outside of it.
 
-    One rank's share of a sum: mid-block residual plus a part of what the MLP adds, ``[rows, channels]`` each. Shares
-    compete by the same statistic as planes do, so that quantisation noise does not look like a share.
+    One rank's share of a sum: mid-block residual plus a part of what the MLP adds, ``[rows, channels]`` each. Both are
+    fitted at once, every channel by its own deviation; noise shrinks both coefficients, and their ratio much less
+    (measured: docs/identification.md).
     """
-    prints = torch.stack([mid + share * added for share in SHARES])
-    fit = agreement(values, prints)
-    best = int(fit.argmax())
-    low, high = Limits.PARTIAL
-    if not low <= SHARES[best] <= high or float(fit[best]) < Limits.PARTIAL_SIMILARITY:
+    base, more, fed = (item - item.mean(dim=0, keepdim=True) for item in (mid, added, values))
+    weight = 1 / ((base + more).square().mean(dim=0, keepdim=True).sqrt() + 1e-30)
+    known = torch.stack([(base * weight).flatten(), (more * weight).flatten()], dim=1)
+    # Normal equations of two unknowns; a plane that the MLP does not change has no share.
+    square, right = known.T @ known, known.T @ (fed * weight).flatten()
+    determinant = float(square[0, 0] * square[1, 1] - square[0, 1] ** 2)
+    if determinant <= 1e-9 * float(square[0, 0] * square[1, 1]):
         return None
-    for end in (0, len(SHARES) - 1):
-        apart = 1 - float(agreement(prints[best], prints[end : end + 1]))
-        if float(fit[best] - fit[end]) < Limits.PARTIAL_MARGIN * float(fit[best]) * apart:
-            return None
-    return SHARES[best]
+    whole = float(square[1, 1] * right[0] - square[0, 1] * right[1])
+    part = float(square[0, 0] * right[1] - square[0, 1] * right[0])
+    low, high = Limits.PARTIAL
+    share = part / whole if whole > 0 else 0.0
+    return share if low <= share <= high else None
 
 
 def same_geometry(values: Tensor, gram: Tensor) -> float:
