@@ -181,6 +181,9 @@ def _chosen_directory(path: Path) -> Path:
         if (path.name == "config.json" or path.suffix == ".safetensors") and path.parent.is_dir():
             return path.parent
         what = "is not a checkpoint" if path.exists() else "does not exist"
+    except PermissionError as error:
+        step = "check its permissions"
+        raise InputError.single(shown_path(path), f"cannot be read ({error.strerror})", next_step=step) from None
     except (OSError, ValueError):
         what = "does not exist"
     step = "name a checkpoint directory, its config.json, or a .safetensors file beside one"

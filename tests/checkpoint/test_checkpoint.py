@@ -5,6 +5,7 @@ import json
 import os
 import struct
 import time
+from pathlib import Path
 
 import pytest
 from checkpoint_files import int32, int64, mask, tensors_bytes, write_checkpoint
@@ -179,3 +180,12 @@ def test_the_config_is_read_strictly(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"a": float("nan")}))
     with pytest.raises(InputError, match=r"config\.json: line 1 column 7: NaN is not JSON"):
         open_checkpoint(tmp_path)
+
+
+def test_a_path_that_may_not_be_looked_at_says_so(tmp_path, monkeypatch):
+    def refuse(*_args, **_kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    with pytest.raises(InputError, match=r"config\.json: cannot be read \(Permission denied\)"):
+        open_checkpoint(tmp_path / "config.json")
