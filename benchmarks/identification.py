@@ -113,7 +113,7 @@ class Evaluation:
     def run(self) -> None:
         """Evaluate everything and print it."""
         wirings = WIRINGS[:1] if self.short else WIRINGS
-        made = {wiring: self.probe(wiring) for wiring in wirings}
+        made: dict[tuple[int, ...], tuple[ProbeData, Contract]] = {wiring: self.probe(wiring) for wiring in wirings}
         runs = {}
         for level in LEVELS:
             self.noisy(level)
@@ -239,7 +239,8 @@ def rounded(values: torch.Tensor, level: str, seed: int) -> torch.Tensor:
     if seed:
         grid = grid + (torch.rand(grid.shape, generator=torch.Generator().manual_seed(seed)) - 0.5) * 0.5
     top = 2 ** (bits - 1)
-    return (grid.round().clamp(-top, top - 1) * scale).reshape(values.shape[0], -1)[:, : values.shape[1]]
+    out: torch.Tensor = (grid.round().clamp(-top, top - 1) * scale).reshape(values.shape[0], -1)[:, : values.shape[1]]
+    return out
 
 
 def above_notes(probe: ProbeData, contract: Contract, capture: Any) -> set[str]:

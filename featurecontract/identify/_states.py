@@ -54,17 +54,19 @@ def row_state(
                 return RowState(1.0, "final_norm")
         if _spread(full) < own * Limits.NORM_RATIO:
             return RowState(1.0, "normed")
-    # Per row, along the plane's own direction: noise that is not along it does not inflate the factor.
-    along = (picked * plane).sum(dim=1) / plane.square().sum(dim=1).clamp(min=1e-30)
-    factor = float(along.median())
+    # The size of a row, not its length along the plane: weight noise turns rows more than it changes their size.
+    factor = float((_sizes(picked) / _sizes(plane)).median())
     low, high = scale_tolerance(similarity)
     return RowState(1.0 if low <= factor <= high else factor)
 
 
 def _spread(values: Tensor) -> float:
     """Return the deviation of the log of row sizes."""
-    size = values.square().mean(dim=1).sqrt().clamp(min=1e-30).log()
-    return float(size.std(correction=0))
+    return float(_sizes(values).log().std(correction=0))
+
+
+def _sizes(values: Tensor) -> Tensor:
+    return values.square().mean(dim=1).sqrt().clamp(min=1e-30)
 
 
 def partial_sum(values: Tensor, mid: Tensor, added: Tensor) -> float | None:

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_target import DEPTH, WIDTH, rms, tokens, weights  # noqa: E402
+from tiny_runs import DEPTH, WIDTH, rms, tokens, weights  # noqa: E402
 
 import featurecontract  # noqa: E402
 from featurecontract.capture import capturing, tag  # noqa: E402

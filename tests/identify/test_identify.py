@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tiny_target import DEPTH, ROWS, WIDTH, probe_of, run, tokens, weights  # noqa: E402
+from tiny_runs import DEPTH, ROWS, WIDTH, probe_of, run, tokens, weights  # noqa: E402
 
 from featurecontract.capture import Call, Capture  # noqa: E402
 from featurecontract.findings import diff  # noqa: E402
