@@ -148,9 +148,10 @@ def _pre_norm(inputs: Inputs) -> Any:
     if found == "both":
         raise InputError.single(
             str(inputs.checkpoint.directory / "config.json"),
-            "norm_before_fc and fc_norm are both set, and no tensor says which of the two norms was trained",
+            "norm_before_fc and fc_norm are both set; a contract states one norm before the projection",
             place="fc_norm",
-            next_step="keep the flag that the drafter was trained with; a contract states one norm",
+            next_step="set the flag of the norm that was not trained to false; a drafter that trained both cannot be "
+            "declared yet",
             slug="norm-before-fc",
         )
     return found

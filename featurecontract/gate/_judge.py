@@ -160,8 +160,11 @@ def _wiring(found: Resolution, declared: Wiring, structural: list[Finding], step
         replaced = tuple(item.slug for item in structural)
         yield _defaulted(found, declared, step, severity="error", replaces=replaced)
         return
-    if found.defaulted:
+    if found.defaulted and (found.reads_ids or structural):
         yield _defaulted(found, declared, step, severity="warning", declared=True)
+    elif found.defaulted:
+        # A fixed list that is the declared one: true of every version with these rules, and nothing can be written.
+        yield _defaulted(found, declared, "nothing, unless another wiring is wanted", severity="note", declared=True)
     for item in structural:
         yield replace(item, next_step=step, cause=_cause(item, found), source="; ".join(found.sources))
 

@@ -149,6 +149,7 @@ def check_inputs(
                 draft_config=inputs.checkpoint.config,
                 contract_serving=contract.serving,
             )
+    findings = [_other_runner_serves(item, predicted) for item in findings]
     if not wanted:
         findings.append(
             finding(
@@ -158,6 +159,17 @@ def check_inputs(
             )
         )
     return _report(inputs, predicted, findings, compared=compared, strict=strict)
+
+
+def _other_runner_serves(item: Finding, predicted: list[Predicted]) -> Finding:
+    """Turn a method that one of vLLM's runners lacks into a note, where the other one serves it: vLLM falls back."""
+    if item.slug != "method-unsupported" or not item.runtime or not item.runtime.startswith("vllm-v"):
+        return item
+    version = item.runtime.partition("==")[2]
+    other = [entry for entry in predicted if entry.runtime != item.runtime and entry.wiring is not None]
+    if not any(entry.runtime.startswith("vllm-v") and entry.runtime.endswith(f"=={version}") for entry in other):
+        return item
+    return replace(item, severity="note", next_step="nothing: vLLM falls back to its other model runner, checked here")
 
 
 def _used(choice: RuntimeChoice, arguments: Arguments) -> bool:

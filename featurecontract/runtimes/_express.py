@@ -69,7 +69,7 @@ def _spellings(key: IdKey, wanted: tuple[int | None, ...]) -> Iterator[tuple[int
 
 def _feeds(found: Resolution, declared: Wiring) -> bool:
     # What keeps the checkpoint from loading at all is another finding; its ids can be right all the same.
-    if found.wiring is None or (found.crash is not None and not found.crash.loading):
+    if found.wiring is None or found.feed_crash is not None:
         return False
     return [(item.boundary, item.state) for item in found.wiring.features] == [
         (item.boundary, item.state) for item in declared.features

@@ -132,6 +132,7 @@ class PlaneCount:
     versions: str = ""
     runners: tuple[str, ...] = ()
     drafters: tuple[str, ...] = ()
+    only_if: tuple[str, ...] = ()
     count: tuple[str, ...] = ()
     exactly: int | None = None
     when: str = "at load"
@@ -160,6 +161,7 @@ class Embedding:
 
     part: str
     rule: str
+    methods: tuple[str, ...] = ()
     versions: str = ""
     drafters: tuple[str, ...] = ()
     source: str = ""

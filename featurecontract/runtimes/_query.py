@@ -82,6 +82,7 @@ class Resolution:
         intended: What the ids in the config would have given, had the runtime read them; None without such ids.
         listed: The boundaries as listed, before sorting and de-duplication.
         crash: The first death on the way.
+        feed_crash: The first one that comes from the ids or the width, whether or not loading dies before it.
         unread_flags: Flags that the config states and this runtime does not read.
         cautions: Known faults of this version that the wiring alone does not show.
         group: The target rule's group, where the rule depends on the target.
@@ -104,6 +105,7 @@ class Resolution:
     intended: Wiring | None = None
     listed: tuple[int, ...] = ()
     crash: Crash | None = None
+    feed_crash: Crash | None = None
     unread_flags: tuple[str, ...] = ()
     cautions: tuple[Caution, ...] = ()
     group: str = ""

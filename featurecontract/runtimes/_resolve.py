@@ -181,6 +181,7 @@ def _resolve_target(case: Case, base: Resolution, target: TargetRule) -> Resolut
         missing = Crash(cause="ids missing", when=target.missing.when, message=message)
         return replace(base, group=target.group, crash=base.crash or missing, reason=message)
     found = translate(target, read, query)
+    feeding = found.crash or width_crash(case, found.features)
     wiring, unread, flag_steps = apply_flags(case, found.features)
     return replace(
         base,
@@ -193,7 +194,8 @@ def _resolve_target(case: Case, base: Resolution, target: TargetRule) -> Resolut
         reads_ids=bool(id_rule and id_rule.keys),
         intended=intended_wiring(target, id_rule, query) if read.defaulted and id_rule and id_rule.keys else None,
         listed=found.listed,
-        crash=base.crash or found.crash or width_crash(case, found.features),
+        crash=base.crash or feeding,
+        feed_crash=feeding,
         unread_flags=unread,
         cautions=tuple(_cautions(case, target, read, wiring)),
         group=target.group,

@@ -228,3 +228,15 @@ def test_contract_diff(drafter):
     assert ("layer-shift", "error") in found(report)
     wider = replace(old, vocab=replace(old.vocab, draft_vocab_size=100))
     assert compare_contracts(old, wider, paths=("a", "b")).exit_status == 1
+
+
+def test_a_method_of_one_vllm_runner_only(drafter):
+    config = {"architectures": ["DFlashDraftModel"], "block_size": 16, "draft_vocab_size": None}
+    config |= {"dflash_config": {"target_layer_ids": [1, 15, 28], "mask_token_id": 7}}
+    path = declared(drafter(**config))
+    both = check(path, runtimes=["vllm==0.22.0"])
+    assert found(both) == []
+    assert both.exit_status == 0
+    forced = check(path, runtimes=["vllm-v2==0.22.0"])
+    assert ("method-unsupported", "error") in found(forced)
+    assert forced.exit_status == 1

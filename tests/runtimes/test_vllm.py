@@ -141,3 +141,24 @@ def test_methods_by_runner():
     assert "V2 runner" in ask("vllm-v1==0.33.0", config=config, method="dspark", target=LLAMA).reason
     assert "removed Medusa" in ask("vllm-v1==0.33.0", config=config, method="medusa").reason
     assert ask("vllm-v1==0.32.0", config=config, method="medusa").wiring.features[0].state == "final_norm"
+
+
+@pytest.mark.parametrize(("body", "expected"), [("qwen3", (1, 9, 20, 28)), ("llama", "number of planes")])
+def test_a_speculators_body_decides_how_top_level_ids_are_counted(body, expected):
+    speculators = config_of(
+        top=[1, 9, 20, 28], speculators_model_type="eagle3", transformer_layer_config={"model_type": body}
+    )
+    assert fed("vllm-v1==0.24.0", config=speculators) == expected
+
+
+def test_whose_head_a_method_runs_with():
+    assert ask("vllm-v1==0.11.0", config=config_of()).head == "own"
+    assert ask("vllm-v1==0.11.0", config=config_of(), method="medusa").head == ""
+
+
+def test_a_width_that_kills_is_seen_behind_a_death_at_load():
+    """Otherwise a loading death would make an edit look right that the runtime cannot run with."""
+    config = config_of(top=[1, 3, 5, 7]) | {"architectures": ["NobodyHasThis"]}
+    found = ask("vllm-v1==0.33.0", config=config)
+    assert found.feed_crash is not None
+    assert found.feed_crash.cause == "number of planes"
