@@ -79,10 +79,10 @@ def _feeds(found: Resolution, declared: Wiring) -> bool:
 def _edit(query: Query, key: IdKey, ids: tuple[int, ...]) -> Query:
     if key.where == "serving":
         return replace(query, serving_ids=ids)
-    bare = _without_ids(query)
+    # What else stands in the files stays there, as it does for a user who writes this one key.
     if key.where == "target":
-        return replace(bare, target_config=_put(dict(bare.target_config), key.path, list(ids)))
-    return replace(bare, config=_put(dict(bare.config), key.path, list(ids)))
+        return replace(query, target_config=_put(dict(query.target_config), key.path, list(ids)))
+    return replace(query, config=_put(dict(query.config), key.path, list(ids)))
 
 
 def _put(config: dict[str, Any], path: str, value: Any) -> dict[str, Any]:

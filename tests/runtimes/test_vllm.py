@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from runtime_cases import KIMI, LLAMA, QWEN3, ask, config_of, fed
 
-from featurecontract.runtimes import choose
+from featurecontract.contract import Wiring
+from featurecontract.runtimes import Query, choose, express
 
 
 def test_vllm_stands_for_both_runners():
@@ -162,3 +163,20 @@ def test_a_width_that_kills_is_seen_behind_a_death_at_load():
     found = ask("vllm-v1==0.33.0", config=config)
     assert found.feed_crash is not None
     assert found.feed_crash.cause == "number of planes"
+
+
+def test_a_stale_list_elsewhere_is_counted_in_advice():
+    """The user writes one key; a list that stays beside it can still decide how wide ``fc`` is built."""
+    query = Query(
+        method="dflash",
+        config={"architectures": ["DFlashDraftModel"], "dflash_config": {"layer_ids": [0, 0]}},
+        num_hidden_layers=32,
+        hidden_size=64,
+        architectures=(LLAMA,),
+        fc_out=64,
+    )
+    declared = Wiring.from_boundaries((2,), dim=64)
+    (choice,) = choose("vllm-v1==0.25.0")
+    advice = express(choice.rules, choice.runner, choice.version, query, declared)
+    assert advice is not None
+    assert (advice.key, advice.ids) == ("dflash_config.target_layer_ids", (1,))
