@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["check", "check_inputs", "predict", "predict_inputs"]
 
 # The runtimes whose command lines are known (docs/serving-flags.md).
-FLAG_RUNTIMES = ("sglang", "vllm-v1", "vllm-v2", "tensorrt-llm")
 
 
 def predict(
@@ -128,9 +127,9 @@ def check_inputs(
         findings += absolute_map(inputs, contract, choice)
         compared += count
         if arguments is not None:
-            from featurecontract.serving import check_flags
+            from featurecontract.serving import RUNTIMES, check_flags
 
-            if choice.runner not in FLAG_RUNTIMES:
+            if choice.runner not in RUNTIMES:
                 findings.append(
                     finding(
                         "flags-unchecked",
@@ -149,7 +148,7 @@ def check_inputs(
                 draft_config=inputs.checkpoint.config,
                 contract_serving=contract.serving,
             )
-    findings = [_other_runner_serves(item, predicted) for item in findings]
+    findings = [_other_runner_serves(item, choices, predicted) for item in findings]
     if not wanted:
         findings.append(
             finding(
@@ -161,15 +160,18 @@ def check_inputs(
     return _report(inputs, predicted, findings, compared=compared, strict=strict)
 
 
-def _other_runner_serves(item: Finding, predicted: list[Predicted]) -> Finding:
-    """Turn a method that one of vLLM's runners lacks into a note, where the other one serves it: vLLM falls back."""
-    if item.slug != "method-unsupported" or not item.runtime or not item.runtime.startswith("vllm-v"):
+def _other_runner_serves(item: Finding, choices: Iterable[RuntimeChoice], predicted: list[Predicted]) -> Finding:
+    """Turn a method that one runner lacks into a note, where the rules say that another, checked here, takes over."""
+    if item.slug != "method-unsupported":
         return item
-    version = item.runtime.partition("==")[2]
-    other = [entry for entry in predicted if entry.runtime != item.runtime and entry.wiring is not None]
-    if not any(entry.runtime.startswith("vllm-v") and entry.runtime.endswith(f"=={version}") for entry in other):
+    served = {entry.runtime for entry in predicted if entry.wiring is not None}
+    own = next((choice for choice in choices if choice.key == item.runtime and choice.rules.falls_back), None)
+    if own is None or not any(
+        choice.rules is own.rules and choice.version == own.version and choice.key in served for choice in choices
+    ):
         return item
-    return replace(item, severity="note", next_step="nothing: vLLM falls back to its other model runner, checked here")
+    step = f"nothing: {own.rules.title} falls back to its other model runner, checked here"
+    return replace(item, severity="note", next_step=step)
 
 
 def _used(choice: RuntimeChoice, arguments: Arguments) -> bool:

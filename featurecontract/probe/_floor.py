@@ -48,11 +48,11 @@ def noise_floor(
         forward: How the target is run.
     """
     if second_dtype is not None and _castable(model, second_dtype):
-        with contextlib.suppress(RuntimeError, TypeError, ValueError, NotImplementedError, InputError):
+        with contextlib.suppress(RuntimeError, TypeError, ValueError, InputError):
             with _cast(model, second_dtype):
                 again = tap(model, layout, token_ids, blocks=False, forward=forward).boundaries
             return _lowest(planes, again, channels), f"noise floor: parameters in {_name(second_dtype)}"
-    with contextlib.suppress(RuntimeError, TypeError, ValueError, NotImplementedError, InputError):
+    with contextlib.suppress(RuntimeError, TypeError, ValueError, InputError):
         both = torch.cat([token_ids, token_ids.flip(1)])
         again = tap(model, layout, both, blocks=False, forward=forward).boundaries
         return _lowest(planes, again, channels), "noise floor: a batch of two sequences"

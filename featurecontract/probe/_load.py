@@ -17,7 +17,7 @@ __all__ = ["LoadedTarget", "dtype_of", "load_target", "require_torch"]
 
 # Before transformers 4.56 the keyword was torch_dtype.
 _DTYPE_SINCE = (4, 56)
-_FAILURES = (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError, ImportError, NotImplementedError)
+_FAILURES = (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError, ImportError)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

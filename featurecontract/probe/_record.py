@@ -139,7 +139,7 @@ def record_probe(
 def _run(model: nn.Module, layout: Layout, ids: Tensor, forward: Callable[[nn.Module, Tensor], Any] | None) -> Tapped:
     try:
         return tap(model, layout, ids, forward=forward)
-    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError, NotImplementedError) as error:
+    except (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
         raise InputError.single(
             type(model).__name__,
             f"the forward pass failed: {type(error).__name__}: {str(error)[:300]}",

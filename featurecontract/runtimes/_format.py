@@ -248,6 +248,7 @@ class RuntimeRules:
     keeps_outer: tuple[str, ...] = ()
     capture_note: str = ""
     runners: tuple[Runner, ...] = ()
+    falls_back: bool = False
     methods: tuple[MethodRule, ...] = ()
     requires: tuple[Requirement, ...] = ()
     ids: tuple[IdRule, ...] = ()
