@@ -15,7 +15,6 @@ import jsonschema
 import pytest
 from make_checkpoint import build
 
-from featurecontract.cli import main
 from featurecontract.render import report_schema
 
 KIMI = "Kimi-K2.5:61,7168,DeepseekV3ForCausalLM"
@@ -24,22 +23,6 @@ KIMI = "Kimi-K2.5:61,7168,DeepseekV3ForCausalLM"
 @pytest.fixture
 def ckpt(tmp_path):
     return str(build(tmp_path / "ckpt"))
-
-
-@pytest.fixture
-def run(capsys):
-    """Run a command in process and return (exit status, stdout, stderr)."""
-
-    def call(*arguments):
-        try:
-            main(list(arguments))
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return call
 
 
 def declare(run, ckpt, features="0,3,31"):

@@ -30,21 +30,6 @@ def ckpt(tmp_path):
     return path
 
 
-@pytest.fixture
-def run(capsys):
-    def call(*arguments):
-        capsys.readouterr()
-        try:
-            main([str(item) for item in arguments])
-            status = 0
-        except SystemExit as stop:
-            status = stop.code or 0
-        out, err = capsys.readouterr()
-        return status, out, err
-
-    return call
-
-
 def shell(text, **options):
     return subprocess.run(["/bin/sh", "-c", text], capture_output=True, text=True, check=False, timeout=60, **options)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from flag_findings import short
 
 from featurecontract.contract import Serving
 from featurecontract.errors import UsageError
@@ -24,13 +25,6 @@ def found(text, *, version="0.5.14", method="eagle3", architecture=None, config=
         draft_config=config or {},
         contract_serving=serving,
     )
-
-
-def short(findings):
-    return [
-        (item.severity, item.slug, item.details["parameter"], item.details["requested"], item.details["effective"])
-        for item in findings
-    ]
 
 
 def shape(steps, top_k, tokens):

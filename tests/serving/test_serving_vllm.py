@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from flag_findings import short
 
 from featurecontract.contract import Serving
 from featurecontract.errors import UsageError
@@ -27,13 +28,6 @@ def found(text, *, runtime="vllm-v2", version="0.33.0", method="eagle3", config=
         draft_config=config or {},
         contract_serving=serving,
     )
-
-
-def short(findings):
-    return [
-        (item.severity, item.slug, item.details["parameter"], item.details["requested"], item.details["effective"])
-        for item in findings
-    ]
 
 
 @pytest.mark.parametrize(
