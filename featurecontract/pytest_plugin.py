@@ -15,11 +15,13 @@ _LISTS = (
     ("--feature-contract", "CKPT", "Checkpoint whose feature contract becomes tests; may be repeated."),
     ("--feature-contract-runtime", "NAME[==VERSION]", "Runtime that is predicted, statically; may be repeated."),
     ("--feature-contract-rules", "FILE", "Rules of a fork, in the format of ours; may be repeated."),
+    ("--feature-contract-capture", "PATH", "Capture to verify, a file or a directory of them; may be repeated."),
 )
 _TEXTS = (
     ("--feature-contract-target", "T", "Target: model directory, config.json, or name:L,H[,ARCHITECTURE]."),
     ("--feature-contract-serve-args", "ARGS", "The server's command line, or a file with it."),
     ("--feature-contract-report", "FILE", "Write the JSON report here; a list of them for several checkpoints."),
+    ("--feature-contract-confidence", "X", "Least confidence of what a capture shows, 0.9 by default."),
 )
 _SWITCHES = (
     ("--feature-contract-strict", "Count warnings as errors."),

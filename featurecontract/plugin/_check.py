@@ -9,23 +9,38 @@ from featurecontract.contract import contract_path, digest, dumps, load, loads
 from featurecontract.errors import FeatureContractError, InputError
 from featurecontract.gate import Inputs, check_inputs, load_inputs, refused
 from featurecontract.gate._inputs import own_contract
+from featurecontract.plugin._captures import Verification, glance, sources_of
+from featurecontract.plugin._observed import Source, merged
 from featurecontract.plugin._placement import Plan, RuntimeName, homes, plan_statements
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
     from featurecontract.contract import Contract
-    from featurecontract.findings import Report
+    from featurecontract.findings import Finding, Report
+    from featurecontract.plugin._captures import Glance
     from featurecontract.plugin._settings import Settings, Subject
 
-__all__ = ["Check"]
+__all__ = ["STATIC", "Check"]
+
+
+STATIC = "static"
 
 
 class Check:
-    """The check of one checkpoint; every property is computed at most once."""
+    """The check of one checkpoint; every property is computed at most once.
+
+    It has parts, each with a report of its own: the static one, which needs no torch, one for each observed group, and
+    one for each use of the fixture ``feature_capture``. A part is computed when the first of its items runs.
+    """
 
     def __init__(self, subject: Subject, settings: Settings) -> None:
         """Keep what to check; nothing is read yet."""
         self.subject = subject
         self.settings = settings
+        # The digests of the session's other contracts: a capture that names one of them is not for this one.
+        self.others: Callable[[], frozenset[str]] = frozenset
+        self._adopted: dict[str, Report] = {}
 
     @cached_property
     def opened(self) -> Inputs | InputError:
@@ -51,8 +66,49 @@ class Check:
         return load(own_contract(self.subject.directory, follow_links=self.settings.follow_links))
 
     @cached_property
+    def contract_digest(self) -> str:
+        """The sha256 of the contract's canonical form, empty where it cannot be read."""
+        try:
+            return digest(self.contract)
+        except (FeatureContractError, OSError):
+            return ""
+
+    @cached_property
+    def captures(self) -> tuple[Glance, ...]:
+        """The captures that are for this contract: all that were given, less those that name another checkpoint's."""
+        mine, others = {self.contract_digest}, self.others()
+        seen = [glance(path) for path in self.settings.captures]
+        return tuple(
+            item for item in seen if not item.contracts or item.contracts & mine or not item.contracts & others
+        )
+
+    @cached_property
+    def sources(self) -> tuple[Source, ...]:
+        """The observations; none where the contract cannot be read, which has an item of its own."""
+        if not self.contract_digest:
+            return ()
+        return sources_of(self.contract, [(item, self.verification(item)) for item in self.captures])
+
+    def verification(self, capture: Glance | None = None) -> Verification:
+        """Return what verifies a given capture, or one in memory, against this contract."""
+        return Verification(
+            contract=lambda: self.contract,
+            directory=self.subject.directory,
+            label=str(self.subject.path),
+            captures=capture.path if capture else None,
+            confidence=self.settings.confidence,
+            strict=self.settings.strict,
+            follow_links=self.settings.follow_links,
+        )
+
+    @cached_property
+    def groups(self) -> Mapping[str, tuple[str, ...]]:
+        """Every group with its statements, in their order."""
+        return {**self.plan.groups, **{item.group: item.statements for item in self.sources}}
+
+    @cached_property
     def plan(self) -> Plan:
-        """The statements; a contract or checkpoint that cannot be read has one."""
+        """The static statements; a contract or checkpoint that cannot be read has one."""
         inputs = self.opened
         if isinstance(inputs, InputError) or inputs.contract is None:
             return Plan()
@@ -60,12 +116,13 @@ class Check:
             inputs.contract,
             self._names(inputs),
             readable=inputs.checkpoint.tensors is not None,
-            strict=self.settings.strict,
+            # With a capture something says what is fed, named runtime or not.
+            strict=self.settings.strict and not self.sources,
             serve_args=self.settings.serve_args is not None,
         )
 
     @cached_property
-    def report(self) -> Report:
+    def static_report(self) -> Report:
         """The report of the gate; of one finding when something could not be read."""
         inputs = self.opened
         if isinstance(inputs, InputError):
@@ -83,12 +140,56 @@ class Check:
         except (FeatureContractError, OSError) as error:
             return refused(str(self.subject.path), _as_input_error(str(self.subject.path), error))
 
-    @cached_property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        """The statements of each finding; a run that was refused says so at every one."""
-        if self.report.declared is None:
-            return tuple(self.plan.addresses for _ in self.report.findings)
-        return tuple(homes(self.plan, self.report, found) for found in self.report.findings)
+    def placed(self, group: str) -> tuple[Report, tuple[tuple[Finding, tuple[str, ...]], ...]]:
+        """Return the report that a group is read from, and its findings with the statements of each.
+
+        A static run that was refused says so at every statement.
+        """
+        source = self._source(group)
+        if source is not None:
+            return source.report, tuple(zip(source.report.findings, source.places, strict=True))
+        report = self.static_report
+        if report.declared is None:
+            return report, tuple((found, self.plan.addresses) for found in report.findings)
+        return report, tuple((found, homes(self.plan, report, found)) for found in report.findings)
+
+    def part_name(self, group: str) -> str:
+        """Return the part that a group is read from."""
+        return STATIC if self._source(group) is None else group
+
+    def refusal(self, group: str) -> InputError | None:
+        """Return why a group could not be checked at all, None when it was."""
+        source = self._source(group)
+        found = self.opened if source is None else source.result
+        return found if isinstance(found, InputError) else None
+
+    def _source(self, group: str) -> Source | None:
+        return next((item for item in self.sources if item.group == group), None)
+
+    @property
+    def computed(self) -> dict[str, Report]:
+        """The reports of the parts that have one already."""
+        found = {STATIC: self.static_report} if "static_report" in vars(self) else {}
+        if "sources" in vars(self):
+            found |= {item.group: item.report for item in self.sources if item.computed}
+        return {**found, **self._adopted}
+
+    def adopt(self, reports: Mapping[str, Report]) -> None:
+        """Take reports of parts that another process, or a test with the fixture, made; the first one counts."""
+        for name, report in reports.items():
+            source = self._source(name)
+            if source is not None:
+                source.adopt(report)
+            elif name == STATIC:
+                vars(self).setdefault("static_report", report)
+            else:
+                self._adopted.setdefault(name, report)
+
+    @property
+    def report(self) -> Report:
+        """The whole report; computes every part that nobody has computed yet."""
+        extra = [report for _, report in sorted(self._adopted.items())]
+        return merged(self.static_report, [*(item.report for item in self.sources), *extra])
 
     @cached_property
     def digest_faults(self) -> tuple[str, str]:
@@ -122,7 +223,10 @@ class Check:
             return ()
         names = self._names(inputs)
         said = []
-        if not names:
+        seen = any(report.compared for name, report in self.computed.items() if name != STATIC)
+        if self.settings.captures and not self.captures:
+            said.append("no capture was made for this contract, so nothing that was fed was compared with it")
+        if not names and not seen:
             said.append(
                 "no runtime was named, so nothing says what will be fed; name what you serve: "
                 "--feature-contract-runtime NAME==VERSION (`featurecontract rules --runtimes` lists them)"

@@ -26,7 +26,7 @@ class CheckpointCollector(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Collector]:
         """Read the contract, for the names of its statements; nothing is compared yet."""
-        for group in self.contracts.checks[self.index].plan.groups:
+        for group in self.contracts.checks[self.index].groups:
             yield GroupCollector.from_parent(self, name=group, contracts=self.contracts, index=self.index)
 
 
@@ -41,7 +41,7 @@ class GroupCollector(pytest.Collector):
 
     def collect(self) -> Iterator[pytest.Item]:
         """Yield the statements in the plan's order."""
-        for name in self.contracts.checks[self.index].plan.groups[self.name]:
+        for name in self.contracts.checks[self.index].groups[self.name]:
             yield StatementItem.from_parent(self, name=name, contracts=self.contracts, index=self.index)
 
 
@@ -53,7 +53,8 @@ class StatementItem(pytest.Item):
         super().__init__(**kwargs)
         self.contracts = contracts
         self.index = index
-        self.address = f"{self.parent.name if self.parent else ''}::{self.name}"
+        self.group = self.parent.name if self.parent else ""
+        self.address = f"{self.group}::{self.name}"
 
     def setup(self) -> None:
         """Raise what could not be checked, so that pytest counts an error and not a failure."""

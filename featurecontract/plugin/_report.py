@@ -22,9 +22,12 @@ MAX_NOTICES = 20
 
 def notices_of(check: Check) -> list[str]:
     """Return what was not compared, and each warning that fails no test; at most 20."""
-    report = check.report
-    warnings = [item for item in report.findings if item.severity == "warning" and not item.unchecked]
-    shown = [block(report, item) for item in warnings if not is_failing(item, report)]
+    shown = [
+        block(report, item)
+        for report in check.computed.values()
+        for item in report.findings
+        if item.severity == "warning" and not item.unchecked and not is_failing(item, report)
+    ]
     said = [*check.remarks, *shown[:MAX_NOTICES]]
     if len(shown) > MAX_NOTICES:
         said.append(f"and {len(shown) - MAX_NOTICES} more warnings; --feature-contract-report lists every one")

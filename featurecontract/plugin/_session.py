@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from featurecontract.contract import Contract
-    from featurecontract.findings import Finding
+    from featurecontract.findings import Finding, Report
     from featurecontract.plugin._settings import Settings
 
 __all__ = ["ContractSession", "Outcome"]
@@ -52,10 +54,14 @@ class ContractSession:
         self.config = config
         self.settings = settings
         self.checks = tuple(Check(subject, settings) for subject in settings.subjects)
+        for check in self.checks:
+            check.others = partial(self._other_digests, check)
         self.notices: dict[str, list[str]] = {}
-        self.from_workers: dict[str, dict[str, Any]] = {}
         self._order: dict[str, int] | None = None
-        self._said: dict[int, dict[str, list[tuple[Finding, str]]]] = {}
+        self._said: dict[tuple[int, str], dict[str, list[tuple[Finding, str]]]] = {}
+
+    def _other_digests(self, check: Check) -> frozenset[str]:
+        return frozenset(item.contract_digest for item in self.checks if item is not check) - {""}
 
     def contract(self, index: int) -> Contract:
         """Return a checkpoint's contract for the fixture; a broken one is that test's error, on one line."""
@@ -72,36 +78,41 @@ class ContractSession:
         failed: list[str] = []
         unchecked: list[str] = []
         remarks: list[str] = []
-        if isinstance(check.opened, InputError):
-            return Outcome(unchecked=(one_line(check.opened),))
-        for found, first in self._found(item):
-            text = block(check.report, found) if first in ("", item.nodeid) else reference(found, first)
-            (unchecked if found.unchecked else failed if is_failing(found, check.report) else remarks).append(text)
+        refusal = check.refusal(item.group)
+        if refusal is not None:
+            return Outcome(unchecked=(one_line(refusal),))
+        report, known = self._found(item)
+        for found, first in known:
+            text = block(report, found) if first in ("", item.nodeid) else reference(found, first)
+            (unchecked if found.unchecked else failed if is_failing(found, report) else remarks).append(text)
         if item.address == DIGEST:
             fault, note = check.digest_faults
             failed += [f"error: {fault}"] if fault else []
             remarks += [f"note: {note}"] if note else []
         return Outcome(tuple(failed), tuple(unchecked), tuple(remarks))
 
-    def _found(self, item: StatementItem) -> list[tuple[Finding, str]]:
-        """Return the findings about a statement, each with the item that says it in full.
+    def _found(self, item: StatementItem) -> tuple[Report, list[tuple[Finding, str]]]:
+        """Return the findings about a statement, each with the item that says it in full, and their report.
 
         That is the first that runs, which -k or --deselect may have moved. A wide contract has thousands of
-        statements and findings about all of them, so this is worked out once for a checkpoint.
+        statements and findings about all of them, so this is worked out once for a part of a checkpoint.
         """
         if self._order is None:
             self._order = {node.nodeid: place for place, node in enumerate(item.session.items)}
         order = self._order
-        known = self._said.get(item.index)
+        check = self.checks[item.index]
+        report, placed = check.placed(item.group)
+        part_key = (item.index, check.part_name(item.group))
+        known = self._said.get(part_key)
         if known is None:
-            check, known = self.checks[item.index], {}
-            for found, places in zip(check.report.findings, check.places, strict=True):
+            known = {}
+            for found, places in placed:
                 ids = (f"{check.subject.node_id}::{address}" for address in places)
                 first = min((node for node in ids if node in order), key=order.__getitem__, default="")
                 for address in places:
                     known.setdefault(address, []).append((found, first))
-            self._said[item.index] = known
-        return known.get(item.address, [])
+            self._said[part_key] = known
+        return report, known.get(item.address, [])
 
     def pytest_report_header(self) -> str:
         """Say in one line what is checked."""
@@ -161,18 +172,18 @@ class ContractSession:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Send what this process found to the controller, or write it when this is the controller."""
         self._forget_uneventful()
-        ran = {check.subject.node_id: check for check in self.checks if "report" in vars(check)}
-        found = {name: {"report": _json(check), "notices": notices_of(check)} for name, check in ran.items()}
         if hasattr(self.config, "workerinput"):
-            self.config.workeroutput[_KEY] = json.dumps(found)  # type: ignore[attr-defined]
+            found = {check.subject.node_id: check.computed for check in self.checks}
+            # Between processes of this session only, as pytest-xdist sends its own objects.
+            self.config.workeroutput[_KEY] = pickle.dumps(found)  # type: ignore[attr-defined]
             return
-        for name, entry in (self.from_workers | found).items():
-            self.notices[name] = list(entry["notices"])
+        for check in self.checks:
+            if check.computed:
+                self.notices[check.subject.node_id] = notices_of(check)
         if self.settings.report is None or self.config.option.collectonly:
             return
-        # A checkpoint none of whose items ran is checked now: the file is about all of them, whatever -k chose.
-        merged = {name: entry["report"] for name, entry in self.from_workers.items()}
-        reports = [merged.get(check.subject.node_id) or _json(check) for check in self.checks]
+        # A part none of whose items ran is computed now: the file is about all of them, whatever -k chose.
+        reports = [_json(check) for check in self.checks]
         fault = write_report(self.settings.report, reports)
         if fault:
             self.notices["--feature-contract-report"] = [fault]
@@ -198,9 +209,11 @@ class ContractSession:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take over what an xdist worker found; the first one that checked a checkpoint speaks for all."""
-        for name, entry in json.loads(getattr(node, "workeroutput", {}).get(_KEY, "{}")).items():
-            self.from_workers.setdefault(name, entry)
+        """Take over what an xdist worker found; the first one that computed a part speaks for all."""
+        sent = getattr(node, "workeroutput", {}).get(_KEY)
+        found: dict[str, dict[str, Report]] = pickle.loads(sent) if sent else {}  # noqa: S301 - our own worker's
+        for check in self.checks:
+            check.adopt(found.get(check.subject.node_id, {}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Say the warnings, and everything that was asked for and not compared."""

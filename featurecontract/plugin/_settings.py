@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Settings", "Subject", "in_pytest_words", "read_settings"]
 
-_OPTIONS = re.compile(r"(?<![\w-])--(runtime|target|serve-args|rules|follow-links|digests|strict)(?![\w-])")
+_OPTIONS = re.compile(r"(?<![\w-])--(runtime|target|serve-args|rules|follow-links|digests|strict|confidence)(?![\w-])")
+# As `featurecontract verify --confidence`.
+_CONFIDENCE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class Settings:
     digests: bool = False
     follow_links: bool = False
     report: Path | None = None
+    captures: tuple[Path, ...] = ()
+    confidence: float = _CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ def read_settings(config: pytest.Config) -> Settings:
         digests=_switch(config, "digests"),
         follow_links=_switch(config, "follow_links"),
         report=_report(_given(config, "report")),
+        captures=_captures(_given(config, "capture")),
+        confidence=_confidence(_given(config, "confidence")),
     )
 
 
@@ -208,6 +214,29 @@ def _serve_args(given: _Given) -> str | None:
     except FeatureContractError as error:
         raise given.refuse(str(error).removeprefix("--serve-args: ")) from None
     return text
+
+
+def _captures(given: _Given) -> tuple[Path, ...]:
+    found: dict[Path, None] = {}
+    for text in given.values:
+        path = _absolute(text, given.base)
+        if not text.strip() or not _exists(path):
+            step = "name a capture-*.json, or the directory that holds them (`featurecontract.capture` writes both)"
+            raise given.refuse(f"{text!r} does not exist; {step}")
+        found[path] = None
+    return tuple(found)
+
+
+def _confidence(given: _Given) -> float:
+    if given.text is None:
+        return _CONFIDENCE
+    try:
+        value = float(given.text)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value <= 1.0:
+        raise given.refuse(f"{given.text!r} is no number from 0 to 1; leave it out for {_CONFIDENCE}")
+    return value
 
 
 def _report(given: _Given) -> Path | None:

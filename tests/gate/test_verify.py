@@ -10,80 +10,24 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from tiny_engine import Engine, capture_tiny, record_tiny  # noqa: E402
 from tiny_runs import DEPTH, WIDTH, rms, tokens, weights  # noqa: E402
 
 import featurecontract  # noqa: E402
-from featurecontract.capture import capturing, tag  # noqa: E402
+from featurecontract.capture import capturing  # noqa: E402
 from featurecontract.cli import main  # noqa: E402
 from featurecontract.errors import InputError  # noqa: E402
-
-
-class Layer(torch.nn.Module):
-    def __init__(self, attention, mlp):
-        super().__init__()
-        self.score, self.value = (torch.nn.Parameter(item) for item in attention)
-        self.mlp = torch.nn.Sequential(
-            torch.nn.Linear(WIDTH, 4 * WIDTH, bias=False),
-            torch.nn.GELU(),
-            torch.nn.Linear(4 * WIDTH, WIDTH, bias=False),
-        )
-        self.mlp[0].weight.data, self.mlp[2].weight.data = mlp
-
-    def forward(self, hidden):
-        unit = torch.nn.functional.rms_norm(hidden, (WIDTH,), eps=1e-6)
-        mask = torch.full((hidden.shape[1], hidden.shape[1]), -torch.inf).triu(1)
-        hidden = hidden + torch.softmax(unit @ self.score @ unit.mT + mask, dim=-1) @ unit @ self.value.mT
-        return hidden + self.mlp(torch.nn.functional.rms_norm(hidden, (WIDTH,), eps=1e-6))
-
-
-class Engine(torch.nn.Module):
-    """A target and a drafter's projection; ``fed`` names the boundaries that it concatenates."""
-
-    def __init__(self, fed):
-        super().__init__()
-        made = weights()
-        self.fed = fed
-        self.embedding = torch.nn.Embedding.from_pretrained(made.embedding)
-        self.layers = torch.nn.ModuleList(Layer(a, m) for a, m in zip(made.attention, made.mlp, strict=True))
-        self.norm = torch.nn.RMSNorm(WIDTH, eps=1e-6)
-        self.norm.weight.data = made.norm
-        self.lm_head = torch.nn.Linear(WIDTH, 300, bias=False)
-        self.fc = torch.nn.Linear(len(fed) * WIDTH, WIDTH, bias=False)
-
-    def forward(self, ids):
-        hidden = self.embedding(ids)
-        states = [hidden]
-        for layer in self.layers:
-            hidden = layer(hidden)
-            states.append(hidden)
-        self.fc(torch.cat([states[b] for b in self.fed], dim=-1)[0])
-        return self.lm_head(self.norm(hidden))
 
 
 @pytest.fixture
 def recorded(tmp_path):
     (tmp_path / "ckpt").mkdir()
-    featurecontract.record(
-        Engine((0, 3, 6)),
-        out=tmp_path / "ckpt",
-        wiring="0,3,6",
-        token_ids=list(dict.fromkeys(tokens().tolist()))[:56] + tokens().tolist()[:8],
-        layers="layers",
-        norm="norm",
-        embedding="embedding",
-        head="lm_head",
-    )
+    record_tiny(tmp_path / "ckpt")
     return tmp_path
 
 
 def captured(folder, fed):
-    contract = featurecontract.load(folder / "ckpt")
-    engine = Engine(fed)
-    with torch.no_grad(), capturing(engine.fc) as recording:
-        ids = list(contract.probe.token_ids)
-        with tag(token_ids=ids, phase="prefill"):
-            engine(torch.tensor([ids]))
-    recording.save(folder / "captured")
+    capture_tiny(folder / "ckpt", folder / "captured", fed)
     return str(folder / "captured")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import struct
 from math import prod
 from pathlib import Path
@@ -139,3 +140,32 @@ def as_on_a_desk(monkeypatch):
     """Run the inner pytest as a person would: under CI its short summary repeats whole failure texts."""
     for name in ("CI", "BUILD_NUMBER"):
         monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def _recorded(tmp_path_factory):
+    """A drafter of the tiny target, recorded once, and captures of engines that feed it."""
+    pytest.importorskip("torch")
+    from tiny_engine import capture_tiny, record_tiny
+    from tiny_runs import WIDTH
+
+    home = tmp_path_factory.mktemp("recorded")
+    ckpt = home / "ckpt"
+    ckpt.mkdir()
+    (ckpt / "config.json").write_text(
+        json.dumps({"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "hidden_size": WIDTH})
+    )
+    write_sparse(ckpt / "model.safetensors", {"fc.weight": ("BF16", [WIDTH, 3 * WIDTH], None)})
+    record_tiny(ckpt)
+    capture_tiny(ckpt, home / "good")
+    capture_tiny(ckpt, home / "swapped", (0, 6, 3))
+    capture_tiny(ckpt, home / "rolled", change=lambda rows: rows.roll(1, 0))
+    capture_tiny(ckpt, home / "phases", phases=("prefill", "decode"))
+    return home
+
+
+@pytest.fixture
+def tiny(pytester, _recorded):
+    """The tiny drafter ``ckpt`` and its captures ``good``, ``swapped``, ``rolled``, ``phases``, to be changed freely."""
+    shutil.copytree(_recorded, pytester.path, dirs_exist_ok=True)
+    return pytester.path

@@ -1,0 +1,173 @@
+"""Captures given with ``--feature-contract-capture`` as sources of observed statements.
+
+The names of the groups come from the small JSON file of each capture, read at collection without torch; the rows are
+read, checked and identified by the code of ``featurecontract verify`` when the first item runs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from featurecontract.contract.strict_json import read_json
+from featurecontract.errors import InputError
+from featurecontract.plugin._names import part, unique
+from featurecontract.plugin._observed import Source, statements_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from featurecontract.capture import Capture
+    from featurecontract.contract import Contract
+    from featurecontract.findings import Report
+
+__all__ = ["Glance", "Verification", "glance", "sources_of"]
+
+# What one capture is read into one observation for: its phase and its capture point.
+Observation = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Glance:
+    """What the JSON files of one given path say; ``observations`` is None where they could not be read."""
+
+    path: Path
+    observations: tuple[Observation, ...] | None = None
+    contracts: frozenset[str] = frozenset()
+
+
+def glance(path: Path) -> Glance:
+    """Read the JSON files of a capture, a directory of them, or a safetensors file's neighbour; raises nothing.
+
+    What is malformed is not explained here: the loader does, when the item runs.
+    """
+    found: dict[Observation, None] = {}
+    contracts = set()
+    try:
+        for file in _json_files(path):
+            value: Any = read_json(file)
+            contracts |= {value["contract_sha256"]} - {""}
+            for call in value["calls"]:
+                phase, point = call["phase"], call["point"]
+                if not isinstance(phase, str) or not isinstance(point, str):
+                    return Glance(path=path)
+                # Identification reads the projection's input; what enters draft step 2 is another statement.
+                if point != "recurrent":
+                    found[phase, point] = None
+    except (InputError, OSError, ValueError, KeyError, TypeError):
+        return Glance(path=path)
+    return Glance(path=path, observations=tuple(found), contracts=frozenset(contracts))
+
+
+def _json_files(path: Path) -> Iterator[Path]:
+    if os.path.isdir(path):  # noqa: PTH112 - does not raise
+        files = sorted(path.glob("capture-*.json"))
+        if not files:
+            raise ValueError
+        yield from files
+    else:
+        yield path.with_suffix(".json")
+
+
+@dataclass(kw_only=True)
+class Verification:
+    """Reads one given path once and verifies its observations one by one, against one contract.
+
+    Attributes:
+        contract: Returns the contract; raises InputError.
+        directory: The checkpoint's directory, for the probe.
+        label: What the report calls the checkpoint.
+        captures: The path; None for a capture that is in memory already.
+    """
+
+    contract: Callable[[], Contract]
+    directory: Path
+    label: str
+    captures: Path | None = None
+    confidence: float = 0.9
+    strict: bool = False
+    follow_links: bool = False
+
+    @cached_property
+    def _capture(self) -> Capture:
+        from featurecontract.capture import load, merge
+
+        return merge(load([str(self.captures)]))
+
+    def __call__(self, observation: Observation | None = None, *, capture: Capture | None = None) -> Report:
+        """Verify one observation, or all of them; needs torch.
+
+        Raises:
+            InputError: The contract, the probe or the capture cannot be used.
+            ImportError: torch is not installed.
+        """
+        from featurecontract.contract import contract_path
+        from featurecontract.gate import verify_captures
+        from featurecontract.probe import read_probe
+
+        contract = self.contract()
+        probe = read_probe(contract, self.directory, follow_links=self.follow_links)
+        held = self._capture if capture is None else capture
+        if observation is not None:
+            held = replace(held, calls=tuple(call for call in held.calls if (call.phase, call.point) == observation))
+        return verify_captures(
+            contract,
+            probe,
+            [held],
+            path=self.label,
+            file=str(contract_path(self.directory)),
+            confidence=self.confidence,
+            strict=self.strict,
+        )
+
+
+def sources_of(contract: Contract, given: Iterable[tuple[Glance, Verification]]) -> tuple[Source, ...]:
+    """Return one source for each observation of each path, under names that tell them apart.
+
+    ``observed`` where there is one. Else ``observed-`` and the first of these that differ everywhere: the phase; the
+    phase and the point; the path's own name and the phase; all three. A number follows what is still the same.
+    """
+    listed: list[tuple[Glance, Observation | None, Verification]] = []
+    for seen, verify in given:
+        wanted: tuple[Observation | None, ...] = seen.observations or (None,)
+        listed += [(seen, observation, verify) for observation in wanted]
+    taken: set[str] = set()
+    out = []
+    for (seen, observation, verify), name in zip(listed, _names([item[:2] for item in listed]), strict=True):
+        group = unique(name, taken)
+        taken.add(group)
+        statements = ("capture",) if seen.observations is None else statements_of(contract)
+        out.append(
+            Source(
+                group=group,
+                statements=statements,
+                obtain=lambda verify=verify, observation=observation: verify(observation),  # type: ignore[misc]
+                path=verify.label,
+            )
+        )
+    return tuple(out)
+
+
+def _names(listed: list[tuple[Glance, Observation | None]]) -> list[str]:
+    if len(listed) < 2:  # noqa: PLR2004
+        return ["observed"] * len(listed)
+    spelled = []
+    for seen, observation in listed:
+        phase, point = observation or ("", "")
+        file = part(seen.path.name if seen.path.is_dir() else seen.path.stem)
+        spelled.append((file, part(phase) if phase else "", part(point) if point else ""))
+    ways = [
+        [phase or point for _, phase, point in spelled],
+        [_joined(phase, point) for _, phase, point in spelled],
+        [_joined(file, phase or point) for file, phase, point in spelled],
+        [_joined(*item) for item in spelled],
+    ]
+    best = next((way for way in ways if len(set(way)) == len(way) and all(way)), ways[-1])
+    return [_joined("observed", name) for name in best]
+
+
+def _joined(*parts: str) -> str:
+    return "-".join(item for item in parts if item)
