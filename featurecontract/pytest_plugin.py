@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from featurecontract.contract import Contract
+    from collections.abc import Iterator
 
-__all__ = ["feature_contract", "pytest_addoption", "pytest_configure"]
+    from featurecontract.contract import Contract
+    from featurecontract.plugin._shot import FeatureCapture
+
+__all__ = ["feature_capture", "feature_contract", "pytest_addoption", "pytest_configure"]
 
 _LISTS = (
     ("--feature-contract", "CKPT", "Checkpoint whose feature contract becomes tests; may be repeated."),
@@ -69,3 +72,15 @@ def feature_contract(request: pytest.FixtureRequest) -> Contract:
         pytest.fail("the fixture feature_contract needs a checkpoint: pytest --feature-contract CKPT", pytrace=False)
     contract: Contract = contracts.contract(getattr(request, "param", 0))
     return contract
+
+
+@pytest.fixture
+def feature_capture(request: pytest.FixtureRequest, feature_contract: Contract) -> Iterator[FeatureCapture]:
+    """Capture what the test's own engine feeds, and hold it against the contract of ``feature_contract``.
+
+    ``with feature_capture(engine.fc, phase="prefill") as shot: engine.prefill(shot.token_ids)``
+    """
+    contracts = request.config.pluginmanager.get_plugin("featurecontract-session")
+    if contracts is None:
+        pytest.fail("the fixture feature_capture needs a checkpoint: pytest --feature-contract CKPT", pytrace=False)
+    yield from contracts.feature_capture(request, feature_contract)

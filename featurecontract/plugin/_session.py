@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from featurecontract.contract import Contract
     from featurecontract.findings import Finding, Report
     from featurecontract.plugin._settings import Settings
+    from featurecontract.plugin._shot import FeatureCapture
 
 __all__ = ["ContractSession", "Outcome"]
 
@@ -57,6 +58,8 @@ class ContractSession:
         for check in self.checks:
             check.others = partial(self._other_digests, check)
         self.notices: dict[str, list[str]] = {}
+        self._could_not_check: set[str] = set()
+        self._passed: set[str] = set()
         self._order: dict[str, int] | None = None
         self._said: dict[tuple[int, str], dict[str, list[tuple[Finding, str]]]] = {}
 
@@ -71,6 +74,36 @@ class ContractSession:
             refused = error
         # Outside the handler, or pytest prints the chain of both exceptions.
         return pytest.fail(one_line(refused), pytrace=False)
+
+    def feature_capture(self, request: pytest.FixtureRequest, contract: Contract) -> Iterator[FeatureCapture]:
+        """Yield the fixture's value for the checkpoint whose contract the test runs with."""
+        from featurecontract.plugin._shot import FeatureCapture
+
+        check = next((item for item in self.checks if "contract" in vars(item) and item.contract is contract), None)
+        if check is None:
+            pytest.fail("feature_capture needs the fixture feature_contract as the plugin gives it", pytrace=False)
+        made = FeatureCapture(check, request.node.nodeid, self._could_not_check.add)
+        yield made
+        made.finish(passed=request.node.nodeid in self._passed)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """Mark the failure of a test that could not be checked; the mark survives the way to the controller."""
+        outcome: Any = yield
+        report = outcome.get_result()
+        if report.when != "call":
+            return
+        if report.passed:
+            self._passed.add(item.nodeid)
+        elif report.failed and item.nodeid in self._could_not_check:
+            report.featurecontract_unchecked = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Show what could not be checked as an error, and never as a plain failure."""
+        if report.failed and getattr(report, "featurecontract_unchecked", False):
+            return "error", "E", "ERROR"
+        return None
 
     def outcome(self, item: StatementItem) -> Outcome:
         """Judge one item; the first call for a checkpoint runs its check."""

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import runpy
-from pathlib import Path
-
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -81,26 +77,3 @@ def test_the_tiny_engine_is_the_tiny_target():
     hidden = weights().embedding[ids]
     assert torch.allclose(rms(hidden), torch.nn.functional.rms_norm(hidden, (WIDTH,), eps=1e-6), atol=1e-5)
     assert len(Engine((0,)).layers) == DEPTH
-
-
-@pytest.mark.parametrize(("fed", "right"), [((0, 3, 6), True), ((3, 0, 6), False)])
-def test_the_example_for_a_home_made_engine_runs_as_written(recorded, monkeypatch, fed, right):
-    class MyEngine(Engine):
-        def __init__(self, _target, *, drafter):  # noqa: ARG002 - as docs/capture.md calls it
-            super().__init__(fed)
-
-        def prefill(self, ids):
-            self(torch.tensor([ids]))
-
-    page = (Path(__file__).parents[2] / "docs" / "capture.md").read_text("utf-8")
-    (example,) = [block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "MyEngine" in block]
-    (recorded / "ckpt").rename(recorded / "drafter")
-    monkeypatch.chdir(recorded)
-    (recorded / "example.py").write_text(example, "utf-8")
-    names = runpy.run_path(str(recorded / "example.py"), init_globals={"MyEngine": MyEngine})
-    example_test = names["test_my_engine_feeds_what_the_drafter_was_trained_on"]
-    if right:
-        example_test(recorded / "captured")
-    else:
-        with pytest.raises(AssertionError, match="order"):
-            example_test(recorded / "captured")

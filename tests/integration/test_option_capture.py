@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tiny_engine import Engine, capture_tiny  # noqa: E402
+from tiny_engine import Engine, capture_tiny
 
-import featurecontract  # noqa: E402
-from featurecontract.render import render, report_schema  # noqa: E402
+import featurecontract
+from featurecontract.render import render, report_schema
 
 SLOTS = ["slot-0", "slot-1", "slot-2", "rows"]
 
@@ -241,7 +241,8 @@ def test_a_file_of_a_capture_stands_for_it(pytester, tiny, outcomes):
 def test_the_ini_twins(pytester, tiny, outcomes):
     assert tiny
     pytester.makeini(
-        "[pytest]\nfeature_contract = ckpt\nfeature_contract_capture =\n    swapped\nfeature_contract_confidence = 0.8\n"
+        "[pytest]\nfeature_contract = ckpt\n"
+        "feature_contract_capture =\n    swapped\nfeature_contract_confidence = 0.8\n"
     )
     assert "FAILED" in observed(outcomes(pytester.runpytest("-v"))).values()
 
