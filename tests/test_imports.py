@@ -42,7 +42,7 @@ ALLOWED = {
 }
 # Library -> where it may be imported; an entry with `()` only inside of a function, so that it costs on use only.
 LIBRARIES = {
-    "torch": ("probe", "capture", "identify", "replay", "checkpoint/_pickle.py()"),
+    "torch": ("probe", "capture", "identify", "replay", "checkpoint/_pickle.py()", "strategies.py()"),
     "numpy": ("probe", "capture", "identify", "replay"),
     "safetensors": ("probe", "capture", "replay"),
     "transformers": ("probe", "capture", "replay"),

@@ -56,9 +56,11 @@ def diff(declared: Wiring, actual: Wiring, *, origin: Origin = "predicted") -> t
     ``origin`` says where ``actual`` comes from, and only changes the words.
     """
     words = _WORDS[origin]
-    found = [*_state_faults(declared, actual), *_width_faults(declared, actual)]
     masked_declared, masked_actual = _comparable(declared, actual)
+    if _reordered(declared, actual):
+        masked_declared, masked_actual = _with_states(declared, actual)
     steps = explain_boundaries(masked_declared, masked_actual)
+    found = [*_state_faults(declared, actual, moved=bool(steps)), *_width_faults(declared, actual)]
     behind = any(step.slug == "embedding-missing" for step in steps)
     found += [_structural(step, declared, actual, words, behind=behind) for step in steps]
     found += _flag_faults(declared, actual, words)
@@ -95,6 +97,21 @@ def _key(feature: Feature) -> int:
     return feature.boundary
 
 
+def _reordered(declared: Wiring, actual: Wiring) -> bool:
+    """Whether the same slices stand in another order; of h[61] and norm(h[61]) the boundaries alone do not show it."""
+    wanted, fed = ([(_key(item), item.state) for item in wiring.features] for wiring in (declared, actual))
+    return wanted != fed and sorted(wanted) == sorted(fed)
+
+
+def _with_states(declared: Wiring, actual: Wiring) -> tuple[list[int], list[int]]:
+    """Return both sequences with the final norm apart from its boundary, for an order that only states show."""
+    both = [
+        [_key(item) if item.state == "residual" else -100_000 - _key(item) for item in wiring.features]
+        for wiring in (declared, actual)
+    ]
+    return both[0], both[1]
+
+
 @dataclass(frozen=True)
 class _SlotFault:
     slug: str
@@ -102,16 +119,20 @@ class _SlotFault:
     slot: int
 
 
-def _state_faults(declared: Wiring, actual: Wiring) -> Iterator[Finding]:
-    """Yield one finding for each kind and parameter of per-slot fault, listing its slots."""
+def _state_faults(declared: Wiring, actual: Wiring, *, moved: bool) -> Iterator[Finding]:
+    """Yield one finding for each kind and parameter of per-slot fault, listing its slots.
+
+    ``moved`` says that a structural finding explains why slices stand elsewhere.
+    """
     faults: list[_SlotFault] = []
     wanted_states = {(item.boundary, item.state) for item in declared.features}
     for item in actual.features:
         wanted = declared.features[item.slot] if item.slot < len(declared.features) else None
         same = wanted is not None and item.state == wanted.state
-        # Under a permutation the declared state sits at another slot; it is no state fault then.
-        moved = wanted is not None and (item.boundary, item.state) in wanted_states and not _blank(item)
-        if not same and not moved and (wanted is not None or item.state != "residual"):
+        # Under a permutation the declared state sits at another slot; it is no state fault then. Where no slice moved
+        # nothing else says that the state is another.
+        placed = moved and wanted is not None and (item.boundary, item.state) in wanted_states and not _blank(item)
+        if not same and not placed and (wanted is not None or item.state != "residual"):
             slug = _BLANK_STATES.get(item.state) or _STATE_SLUGS[item.state]
             faults.append(_SlotFault(slug, item.state, item.slot))
         if wanted is not None and abs(item.scale - wanted.scale) > 1e-9 * max(1.0, abs(wanted.scale)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.contract.strict_json import read_json
@@ -19,6 +18,7 @@ from featurecontract.plugin._observed import Source, statements_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from featurecontract.capture import Capture
     from featurecontract.contract import Contract

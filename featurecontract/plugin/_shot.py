@@ -70,7 +70,15 @@ class FeatureCapture:
         except (FeatureContractError, ImportError) as error:
             refused = error
         else:
-            shot = Shot(self, recording, list(contract.probe.token_ids), phase=phase, save=save)
+            number = len(self._shots)
+            shot = Shot(
+                recording,
+                list(contract.probe.token_ids),
+                verify=lambda: self._verify(recording, number),
+                refuse=self._refuse,
+                phase=phase,
+                save=save,
+            )
             self._shots.append(shot)
             return shot
         return self._refuse(refused)
@@ -123,25 +131,26 @@ class Shot:
 
     def __init__(
         self,
-        capture: FeatureCapture,
         recording: Recording,
         token_ids: list[int],
         *,
+        verify: Callable[[], Report],
+        refuse: Callable[[FeatureContractError], NoReturn],
         phase: str,
         save: str | os.PathLike[str] | None,
     ) -> None:
         """Keep what to record; nothing is tapped yet."""
         self.token_ids = token_ids
         self.report: Report | None = None
-        self._capture = capture
         self._recording = recording
-        self._number = len(capture._shots)
+        self._verify = verify
+        self._refuse = refuse
         self._phase = phase
         self._save = save
         self._tag: tag | None = None
 
     def tag(self, **facts: Any) -> tag:
-        """Say what is known of the calls that follow, in place of the probe's tokens; as `featurecontract.capture.tag`."""
+        """Say what is known of the next calls, in place of the probe's tokens; as `featurecontract.capture.tag`."""
         from featurecontract.capture import tag
 
         return tag(**facts)
@@ -156,7 +165,7 @@ class Shot:
         if self.report is None:
             if self._save is not None:
                 self.save(self._save)
-            self.report = self._capture._verify(self._recording, self._number)
+            self.report = self._verify()
         return self.report
 
     def __enter__(self) -> Self:
@@ -170,7 +179,7 @@ class Shot:
         else:
             self._tag = tag(token_ids=self.token_ids, phase=self._phase)
             return self
-        return self._capture._refuse(refused)
+        return self._refuse(refused)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

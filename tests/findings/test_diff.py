@@ -247,3 +247,15 @@ def test_columns_end_where_a_width_is_unknown():
     declared = Wiring(features=tuple(Feature(slot=s, boundary=s + 2, dim=None if s == 1 else 8) for s in range(3)))
     (found,) = diff(declared, wiring(7, 8, 9))
     assert (found.slots, found.columns) == ((0, 1, 2), ((0, 8),))
+
+
+@pytest.mark.parametrize(
+    ("declared", "fed", "expected"),
+    [
+        (((5, "residual"), (5, "final_norm")), ((5, "final_norm"), (5, "residual")), [("order", ALL[:2])]),
+        (((5, "residual"), (5, "final_norm")), ((5, "final_norm"), (5, "final_norm")), [("final-norm", (0,))]),
+        (((5, "residual"), 3, (5, "final_norm")), ((5, "residual"), 3, (5, "residual")), [("final-norm", (2,))]),
+    ],
+)
+def test_a_boundary_and_its_norm_are_told_apart_where_both_are_declared(declared, fed, expected):
+    assert [(item.slug, item.slots) for item in diff(wiring(*declared), wiring(*fed))] == expected

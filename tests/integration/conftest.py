@@ -166,6 +166,6 @@ def _recorded(tmp_path_factory):
 
 @pytest.fixture
 def tiny(pytester, _recorded):
-    """The tiny drafter ``ckpt`` and its captures ``good``, ``swapped``, ``rolled``, ``phases``, to be changed freely."""
+    """The tiny drafter ``ckpt`` and captures ``good``, ``swapped``, ``rolled``, ``phases``, to be changed freely."""
     shutil.copytree(_recorded, pytester.path, dirs_exist_ok=True)
     return pytester.path

@@ -80,8 +80,8 @@ WITH = "def test_it(feature_capture):\n    engine = MyEngine()\n    with feature
         (WITH + "engine.prefill(shot.token_ids[:3])", "FC109 inconclusive"),
         ("def test_it(feature_capture): feature_capture()", "nothing to tap; pass a module or a Tap"),
         (
-            "def test_it(feature_capture):\n    from featurecontract.capture import Tap\n"
-            "    with feature_capture(Tap.pattern(MyEngine(), 'nothing.*')): pass",
+            "from featurecontract.capture import Tap\ndef test_it(feature_capture):\n"
+             "    with feature_capture(Tap.pattern(MyEngine(), 'nothing.*')): pass",
             "could not check (nothing-captured): feature_capture: ",
         ),
     ],
