@@ -25,6 +25,7 @@ _TEXTS = (
     ("--feature-contract-serve-args", "ARGS", "The server's command line, or a file with it."),
     ("--feature-contract-report", "FILE", "Write the JSON report here; a list of them for several checkpoints."),
     ("--feature-contract-confidence", "X", "Least confidence of what a capture shows, 0.9 by default."),
+    ("--feature-contract-fuzz", "N", "Fuzz order, layers and dims of the contract, N examples for each statement."),
 )
 _SWITCHES = (
     ("--feature-contract-strict", "Count warnings as errors."),

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from featurecontract.capture import Call, Capture
     from featurecontract.probe import ProbeData
 
-__all__ = ["Mutation", "captures", "contracts", "mutations", "orderings", "wirings"]
+__all__ = ["Mutation", "can_mutate", "captures", "contracts", "mutations", "orderings", "wirings"]
 
 MAX_DEPTH = 96
 
@@ -145,8 +145,8 @@ def mutations(draw: DrawFn, wiring: Wiring, *, num_hidden_layers: int, states: b
     Raises:
         UsageError: nothing can be changed with certainty, such as the order of a single slot; ``states=True`` helps.
     """
-    plain = all(item.source == "target" and item.state == "residual" for item in wiring.features)
-    kinds = [*(_lists(wiring, num_hidden_layers) if plain else _orders(wiring)), *(["state"] if states else [])]
+    plain = _plain(wiring)
+    kinds = [*_kinds(wiring, num_hidden_layers), *(["state"] if states else [])]
     if not kinds:
         raise UsageError("no mutation of this wiring has a certain slug; give states=True, or another wiring")
     kind = draw(st.sampled_from(kinds))
@@ -159,6 +159,19 @@ def mutations(draw: DrawFn, wiring: Wiring, *, num_hidden_layers: int, states: b
     name, listed = _CHANGES[kind](draw, declared, num_hidden_layers)
     fed = _with_boundaries(wiring, listed)
     return Mutation(name=name, wiring=fed, slugs=slugs_of(declared, listed))
+
+
+def can_mutate(wiring: Wiring, *, num_hidden_layers: int) -> bool:
+    """Whether `mutations` can draw anything without ``states``."""
+    return bool(_kinds(wiring, num_hidden_layers))
+
+
+def _plain(wiring: Wiring) -> bool:
+    return all(item.source == "target" and item.state == "residual" for item in wiring.features)
+
+
+def _kinds(wiring: Wiring, depth: int) -> list[str]:
+    return _lists(wiring, depth) if _plain(wiring) else _orders(wiring)
 
 
 def _slugs(wiring: Wiring, fed: Wiring) -> frozenset[str]:
@@ -214,8 +227,8 @@ def _embedding_missing(draw: DrawFn, declared: tuple[int, ...], depth: int) -> t
 
 
 def _duplicate(draw: DrawFn, declared: tuple[int, ...], _depth: int) -> tuple[str, tuple[int, ...]]:
-    pairs = [(a, b) for a in range(len(declared)) for b in range(len(declared)) if declared[a] != declared[b]]
-    slot, other = draw(st.sampled_from(pairs))
+    slot = draw(st.integers(0, len(declared) - 1))
+    other = draw(st.sampled_from([b for b in range(len(declared)) if declared[b] != declared[slot]]))
     return f"slot {other} copied into {slot}", (*declared[:slot], declared[other], *declared[slot + 1 :])
 
 
@@ -396,5 +409,6 @@ def _slice(contract: Contract, probe: ProbeData, wanted: Feature) -> Tensor:
     if wanted.source == "target" and wanted.state == "residual" and len(probe.bank.channels) == wanted.dim:
         for plane, values in zip(probe.bank.planes, probe.bank.values, strict=True):
             if (plane.kind, plane.boundary) == ("boundary", wanted.boundary):
-                return values
+                found: Tensor = values
+                return found
     raise UsageError(f"the probe does not hold {wanted} in full; feed slots of the contract, in any order and number")

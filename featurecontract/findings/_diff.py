@@ -81,7 +81,7 @@ def _comparable(declared: Wiring, actual: Wiring) -> tuple[list[int], list[int]]
     fed = [_key(item) for item in actual.features]
     if len(wanted) == len(fed):
         fed = [
-            wanted[slot] if item.boundary is None or item.state in _BLANK_STATES else fed[slot]
+            wanted[slot] if fed[slot] in _UNNAMED or item.state in _BLANK_STATES else fed[slot]
             for slot, item in enumerate(actual.features)
         ]
     return wanted, fed
@@ -89,6 +89,8 @@ def _comparable(declared: Wiring, actual: Wiring) -> tuple[list[int], list[int]]
 
 # Slices that are no plane of the target sort behind all boundaries and never take part in a shift.
 _SOURCE_KEYS = {"drafter_embedding": -10_000, "mask_row": -20_000, "unknown": -30_000, "target": -40_000}
+# Slices that nobody could name: there is no boundary to compare.
+_UNNAMED = (-30_000, -40_000)
 
 
 def _key(feature: Feature) -> int:
@@ -206,6 +208,11 @@ def _structural(explanation: Explanation, declared: Wiring, actual: Wiring, word
     shift = explanation.details.get("shift", 0)
     gone = [str(declared.features[s]) for s in explanation.details.get("declared_slots", ())]
     copied = explanation.details.get("copy_of")
+    twice = ""
+    if copied is not None:
+        # With more slices than declared the explanation counts slots of what is fed, and the copy shows its own name.
+        more = len(actual.features) > len(declared.features)
+        twice = str(actual.features[slots[0]] if more else declared.features[copied])
     where = _slots_text(slots) if len(slots) < len(declared.features) else "every slot"
     if behind and explanation.slug != "embedding-missing":
         where = f"beside the missing embedding, {', '.join(str(declared.features[s]) for s in slots)}"
@@ -216,7 +223,7 @@ def _structural(explanation: Explanation, declared: Wiring, actual: Wiring, word
         "actual": f"[{actual}]",
         "declared": f"[{declared}]",
         "where": where,
-        "names": ", ".join(gone) if copied is None else str(declared.features[copied]),
+        "names": twice or ", ".join(gone),
         "count": len(slots),
         "shifted": f"{abs(shift)} block{'s' if abs(shift) != 1 else ''} too {'early' if shift < 0 else 'late'}",
     }

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from featurecontract.contract import contract_path, digest, dumps, load, loads
 from featurecontract.errors import FeatureContractError, InputError
-from featurecontract.gate import Inputs, check_inputs, load_inputs, refused
+from featurecontract.gate import Inputs, check_inputs, load_inputs, query_of, refused
 from featurecontract.gate._inputs import own_contract
 from featurecontract.plugin._captures import Verification, glance, sources_of
+from featurecontract.plugin._fuzz import GROUP, fuzz_statements
 from featurecontract.plugin._observed import Source, merged
 from featurecontract.plugin._placement import Plan, RuntimeName, homes, plan_statements
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from featurecontract.contract import Contract
     from featurecontract.findings import Finding, Report
     from featurecontract.plugin._captures import Glance
+    from featurecontract.plugin._fuzz import Fuzzed
     from featurecontract.plugin._settings import Settings, Subject
 
 __all__ = ["STATIC", "Check"]
@@ -104,7 +106,21 @@ class Check:
     @cached_property
     def groups(self) -> Mapping[str, tuple[str, ...]]:
         """Every group with its statements, in their order."""
-        return {**self.plan.groups, **{item.group: item.statements for item in self.sources}}
+        fuzz = {GROUP: tuple(self.fuzz)} if self.fuzz else {}
+        return {**self.plan.groups, **{item.group: item.statements for item in self.sources}, **fuzz}
+
+    @cached_property
+    def fuzz(self) -> Mapping[str, Callable[[int], Fuzzed]]:
+        """The statements of ``--feature-contract-fuzz`` and what runs each; none without the option."""
+        inputs = self.opened
+        if not self.settings.fuzz or isinstance(inputs, InputError) or inputs.contract is None:
+            return {}
+        from featurecontract.runtimes import choose
+
+        serving = inputs.contract.serving
+        named = self.settings.runtimes or (serving.runtimes if serving else ())
+        chosen = {item.key: item for text in named for item in choose(text, extra=self.settings.rules)}
+        return fuzz_statements(inputs.contract, chosen.values(), query_of(inputs))
 
     @cached_property
     def plan(self) -> Plan:

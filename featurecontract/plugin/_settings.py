@@ -6,6 +6,7 @@ import os
 import re
 import tempfile
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ __all__ = ["Settings", "Subject", "in_pytest_words", "read_settings"]
 _OPTIONS = re.compile(r"(?<![\w-])--(runtime|target|serve-args|rules|follow-links|digests|strict|confidence)(?![\w-])")
 # As `featurecontract verify --confidence`.
 _CONFIDENCE = 0.9
+_MOST_EXAMPLES = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,7 @@ class Settings:
     report: Path | None = None
     captures: tuple[Path, ...] = ()
     confidence: float = _CONFIDENCE
+    fuzz: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +104,7 @@ def read_settings(config: pytest.Config) -> Settings:
         report=_report(_given(config, "report")),
         captures=_captures(_given(config, "capture")),
         confidence=_confidence(_given(config, "confidence")),
+        fuzz=_fuzz(_given(config, "fuzz")),
     )
 
 
@@ -237,6 +241,19 @@ def _confidence(given: _Given) -> float:
     if not 0.0 <= value <= 1.0:
         raise given.refuse(f"{given.text!r} is no number from 0 to 1; leave it out for {_CONFIDENCE}")
     return value
+
+
+def _fuzz(given: _Given) -> int:
+    if given.text is None:
+        return 0
+    text = given.text.strip()
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:10]) <= _MOST_EXAMPLES and len(text) < 10):  # noqa: PLR2004
+        raise given.refuse(
+            f"{given.text!r} is no number of examples from 1 to {_MOST_EXAMPLES}; 100 takes about a second"
+        )
+    if find_spec("hypothesis") is None:
+        raise given.refuse('hypothesis is not installed: pip install "featurecontract[pytest]"')
+    return int(text)
 
 
 def _report(given: _Given) -> Path | None:

@@ -259,3 +259,15 @@ def test_columns_end_where_a_width_is_unknown():
 )
 def test_a_boundary_and_its_norm_are_told_apart_where_both_are_declared(declared, fed, expected):
     assert [(item.slug, item.slots) for item in diff(wiring(*declared), wiring(*fed))] == expected
+
+
+def test_a_copy_among_more_slices_than_declared_has_a_name():
+    found = diff(wiring(0, 3, 31), wiring(0, 0, 31, 31))
+    assert [(item.slug, item.slots) for item in found] == [("slot-extra", (0,)), ("slot-duplicate", (2,))]
+    assert "[embedding, embedding, h[31], h[31]]: h[31] twice" in found[1].message
+
+
+def test_the_drafters_embedding_in_place_of_a_plane_is_noticed():
+    fed = Wiring(features=(Feature(slot=0, source="drafter_embedding", dim=8), Feature(slot=1, boundary=3, dim=8)))
+    assert [item.slug for item in diff(wiring(0, 3), fed)] == ["layer-mismatch"]
+    assert diff(fed, fed) == ()

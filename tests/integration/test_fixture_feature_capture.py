@@ -81,7 +81,7 @@ WITH = "def test_it(feature_capture):\n    engine = MyEngine()\n    with feature
         ("def test_it(feature_capture): feature_capture()", "nothing to tap; pass a module or a Tap"),
         (
             "from featurecontract.capture import Tap\ndef test_it(feature_capture):\n"
-             "    with feature_capture(Tap.pattern(MyEngine(), 'nothing.*')): pass",
+            "    with feature_capture(Tap.pattern(MyEngine(), 'nothing.*')): pass",
             "could not check (nothing-captured): feature_capture: ",
         ),
     ],

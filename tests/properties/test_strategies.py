@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from featurecontract.contract import Wiring, dumps, loads
 from featurecontract.errors import UsageError
 from featurecontract.findings import diff
-from featurecontract.strategies import captures, contracts, mutations, orderings, wirings
+from featurecontract.strategies import can_mutate, captures, contracts, mutations, orderings, wirings
 
 PAGE = Path(__file__).parents[2] / "docs" / "strategies.md"
 depths = st.shared(st.integers(1, 96), key="depth")
@@ -26,20 +26,11 @@ def mutated(*, states=False, **keywords):
             lambda wiring: st.tuples(
                 st.just(wiring),
                 st.deferred(lambda: mutations(wiring, num_hidden_layers=depth, states=states))
-                if states or _mutable(wiring, depth)
+                if states or can_mutate(wiring, num_hidden_layers=depth)
                 else st.nothing(),
             )
         )
     )
-
-
-def _mutable(wiring, depth):
-    try:
-        mutations(wiring, num_hidden_layers=depth).example  # noqa: B018 - building it is enough
-    except UsageError:
-        return False
-    plain = all(item.state == "residual" for item in wiring.features)
-    return plain or len({(item.boundary, item.state) for item in wiring.features}) > 1
 
 
 @settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
