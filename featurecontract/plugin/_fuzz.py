@@ -1,8 +1,8 @@
 """``--feature-contract-fuzz N``: this contract's order, layers and dims, fuzzed against the one diff and the rules.
 
-Each statement draws N examples from `featurecontract.strategies`. A wrong wiring that nothing catches, an equivalent one
-that is refused, or a statement that ran no example is a failure that prints the smallest example. Runs are derandomised:
-the same contract, release and N give the same examples. Nothing is written into the project.
+Each statement draws N examples from `featurecontract.strategies`. A wrong wiring that nothing catches, an equivalent
+one that is refused, or a statement that ran no example is a failure that prints the smallest example. Runs are
+derandomised: the same run gives the same examples. Nothing is written into the project.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class ContractSession:
         self._could_not_check: set[str] = set()
         self._passed: set[str] = set()
         self._order: dict[str, int] | None = None
-        self._said: dict[tuple[int, str], dict[str, list[tuple[Finding, str]]]] = {}
+        self._said: dict[tuple[int, str], tuple[Report, dict[str, list[tuple[Finding, str]]]]] = {}
 
     def _other_digests(self, check: Check) -> frozenset[str]:
         return frozenset(item.contract_digest for item in self.checks if item is not check) - {""}
@@ -134,18 +134,18 @@ class ContractSession:
             self._order = {node.nodeid: place for place, node in enumerate(item.session.items)}
         order = self._order
         check = self.checks[item.index]
-        report, placed = check.placed(item.group)
         part_key = (item.index, check.part_name(item.group))
-        known = self._said.get(part_key)
-        if known is None:
-            known = {}
+        if part_key not in self._said:
+            report, placed = check.placed(item.group)
+            said: dict[str, list[tuple[Finding, str]]] = {}
             for found, places in placed:
                 ids = (f"{check.subject.node_id}::{address}" for address in places)
                 first = min((node for node in ids if node in order), key=order.__getitem__, default="")
                 for address in places:
-                    known.setdefault(address, []).append((found, first))
-            self._said[part_key] = known
-        return report, known.get(item.address, [])
+                    said.setdefault(address, []).append((found, first))
+            self._said[part_key] = (report, said)
+        report, said = self._said[part_key]
+        return report, said.get(item.address, [])
 
     def pytest_report_header(self) -> str:
         """Say in one line what is checked."""

@@ -72,6 +72,14 @@ def test_the_example_of_the_page_fails_with_order_when_slots_are_swapped(run, ti
 WITH = "def test_it(feature_capture):\n    engine = MyEngine()\n    with feature_capture(engine.fc) as shot:\n        "
 
 
+NO_SUCH_TAP = """
+from featurecontract.capture import Tap
+def test_it(feature_capture):
+    with feature_capture(Tap.pattern(MyEngine(), "nothing.*")):
+        pass
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -80,8 +88,7 @@ WITH = "def test_it(feature_capture):\n    engine = MyEngine()\n    with feature
         (WITH + "engine.prefill(shot.token_ids[:3])", "FC109 inconclusive"),
         ("def test_it(feature_capture): feature_capture()", "nothing to tap; pass a module or a Tap"),
         (
-            "from featurecontract.capture import Tap\ndef test_it(feature_capture):\n"
-            "    with feature_capture(Tap.pattern(MyEngine(), 'nothing.*')): pass",
+            NO_SUCH_TAP,
             "could not check (nothing-captured): feature_capture: ",
         ),
     ],
