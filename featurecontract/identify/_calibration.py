@@ -19,6 +19,9 @@ class Limits:
     MARGIN = 0.3
     # A row that agrees this much less with its own probe row than the median row does is wrong, not noisy.
     ROW_DROP = 0.3
+    # The same for a row under noise that is nearer to another probe row than to its own: healthy ones of int3 in groups
+    # stay above 0.48 (SmolLM2, 256 rows, three roundings), rows that are another's fall to 0.4 and less.
+    NOISY_ROW_DROP = 0.5
     # Median row agreement below which a single bad row is taken for noise.
     CLEAN_ROWS = 0.8
     # The part of the rows that must agree on one map before it is believed.
@@ -27,6 +30,9 @@ class Limits:
     PLAIN_DTYPE_SIMILARITY = 0.8
     # Row-Gram correlation above which rows have the golden geometry in another basis.
     GRAM = 0.7
+    # Similarity below which directions are gone: a rotated basis measures 0.046 at most on SmolLM2 (best of all
+    # planes), the right plane at int3 per row 0.145 and more, with a row-Gram correlation that looks like a rotated one's.
+    ROTATED = 0.1
     # Rows must differ this much in size (deviation of the log) before equal sizes mean a norm ...
     NORM_SPREAD = 0.01
     # ... and by this much less behind one: bfloat16 rounding leaves a few thousandths.

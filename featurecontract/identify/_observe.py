@@ -324,7 +324,7 @@ def _read_slots(
         match = settled[slot]
         full = values[:, at : at + dim]
         index = candidates.index(match.best)
-        if match.similarity < Limits.SIMILARITY and _rotated(work, full, probe_rows, slot):
+        if match.similarity < Limits.ROTATED and _rotated(work, full, probe_rows, slot):
             out[slot] = _rotated_reading(work, slot, dim)
             continue
         part = _partial(work, slot, match, sliced[slot], prints, candidates)

@@ -77,12 +77,14 @@ def _settle(claimed: Tensor, affinity: Tensor) -> RowMap | None:
     settled = (place == claimed) | (best - own < TIE)
     centre = own.median().item()
     if settled.float().mean() >= Limits.ROW_MAJORITY:
-        weak = ~settled | (own < centre * Limits.ROW_DROP)
-        strong = own >= centre * Limits.ROW_DROP
-        bad = rows[weak & ~(strong & settled)]
-        # Where noise is strong one row may fall out by itself; two say more.
-        if len(bad) == 1 and centre < Limits.CLEAN_ROWS:
-            bad = bad[:0]
+        weak = own < centre * Limits.ROW_DROP
+        if centre >= Limits.CLEAN_ROWS:
+            bad = rows[weak | ~settled]
+        else:
+            # Under noise a row may be nearer to a probe row of like context than to its own; it is another row only
+            # where its own fits it badly as well. One row may fall out by itself; two say more.
+            bad = rows[weak | (~settled & (own < centre * Limits.NOISY_ROW_DROP))]
+            bad = bad[:0] if len(bad) == 1 else bad
         kept = rows[torch.isin(rows, bad, invert=True)]
         kind: Kind = "corrupt" if len(bad) else "as claimed"
         return RowMap(kind, kept, claimed[kept], bad=tuple(bad.tolist()), agreement=centre)
