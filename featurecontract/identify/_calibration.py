@@ -14,6 +14,8 @@ class Limits:
 
     # Fewer rows than this do not standardise a channel.
     FEWEST_ROWS = 12
+    # More rows than this add nothing: 64 name every boundary as well as 256 do (docs/identification.md).
+    MOST_ROWS = 128
     # s >= 0.4 and u >= 0.3 let none of 775 wrong identifications pass among 7,192 (DESIGN, section 7).
     SIMILARITY = 0.4
     MARGIN = 0.3
@@ -31,7 +33,7 @@ class Limits:
     # Row-Gram correlation above which rows have the golden geometry in another basis.
     GRAM = 0.7
     # Similarity below which directions are gone: a rotated basis measures 0.046 at most on SmolLM2 (best of all
-    # planes), the right plane at int3 per row 0.145 and more, with a row-Gram correlation that looks like a rotated one's.
+    # planes), the right plane at int3 per row 0.145 and more, with a row-Gram correlation like a rotated one's.
     ROTATED = 0.1
     # Rows must differ this much in size (deviation of the log) before equal sizes mean a norm ...
     NORM_SPREAD = 0.01

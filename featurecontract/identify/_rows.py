@@ -17,9 +17,7 @@ from featurecontract.identify._similarity import robust
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from featurecontract.identify._assemble import Segment
-
-__all__ = ["RowMap", "map_rows"]
+__all__ = ["RowFinder", "RowMap"]
 
 # Cosines closer than this do not tell two probe rows apart.
 TIE = 0.02
@@ -44,28 +42,43 @@ class RowMap:
     agreement: float = 0.0
 
 
-def map_rows(segment: Segment, slots: list[Tensor], bank: Tensor, *, likely: list[int | None]) -> RowMap:
-    """Map a segment's rows.
+class RowFinder:
+    """The bank prepared for finding rows, once for all segments.
 
     Args:
-        segment: The rows and what they claim to be.
-        slots: ``[rows, channels]`` for each slot.
         bank: ``[planes, probe rows, channels]``.
         likely: The declared plane of each slot, None where it has none: when they settle the rows, as they do in a
             healthy run and in one that is a block off, no other plane is asked.
     """
-    planes = [index for index in likely if index is not None]
-    if len(planes) == len(slots):
-        found = _settle(segment.claimed, _affinity(slots, [bank[index : index + 1] for index in planes]))
-        if found is not None and found.kind == "as claimed" and found.agreement >= Limits.SIMILARITY:
+
+    def __init__(self, bank: Tensor, *, likely: list[int | None]) -> None:
+        """Prepare the likely planes; the others only when they are needed."""
+        self._bank = bank
+        planes = [index for index in likely if index is not None]
+        self._likely = [_units(bank[index]) for index in planes] if len(planes) == len(likely) else None
+        self._all: Tensor | None = None
+
+    def map_rows(self, claimed: Tensor, slots: list[Tensor]) -> RowMap:
+        """Map rows that claim to be the probe rows ``claimed``; ``slots`` are ``[rows, channels]`` each."""
+        units = [_units(values) for values in slots]
+        if self._likely is not None:
+            affinity = torch.stack([unit @ plane.T for unit, plane in zip(units, self._likely, strict=True)]).mean(0)
+            found = _settle(claimed, affinity)
+            if found is not None and found.kind == "as claimed" and found.agreement >= Limits.SIMILARITY:
+                return found
+        if self._all is None:
+            self._all = _units(self._bank)
+        affinity = torch.stack([_best_plane(unit, self._all) for unit in units]).mean(0)
+        found = _settle(claimed, affinity)
+        if found is not None:
             return found
-    affinity = _affinity(slots, [bank] * len(slots))
-    found = _settle(segment.claimed, affinity)
-    if found is not None:
-        return found
-    best, place = affinity.max(dim=1)
-    shifted = _shift(segment.claimed, place, bank.shape[1])
-    return shifted if shifted is not None else _swap(segment.claimed, place, best)
+        best, place = affinity.max(dim=1)
+        shifted = _shift(claimed, place, self._bank.shape[1])
+        return shifted if shifted is not None else _swap(claimed, place, best)
+
+
+def _units(values: Tensor) -> Tensor:
+    return torch.nn.functional.normalize(robust(values), dim=-1)
 
 
 def _settle(claimed: Tensor, affinity: Tensor) -> RowMap | None:
@@ -91,19 +104,15 @@ def _settle(claimed: Tensor, affinity: Tensor) -> RowMap | None:
     return None
 
 
-def _affinity(slots: list[Tensor], banks: list[Tensor]) -> Tensor:
-    """Return ``[rows, probe rows]``: the mean over slots of the cosine with each row of the slot's best plane."""
-    total = torch.zeros(slots[0].shape[0], banks[0].shape[1])
-    seen: dict[int, Tensor] = {}
-    for values, bank in zip(slots, banks, strict=True):
-        if id(bank) not in seen:
-            seen[id(bank)] = torch.nn.functional.normalize(robust(bank), dim=-1)
-        planes = seen[id(bank)]
-        unit = torch.nn.functional.normalize(robust(values), dim=-1)
-        cosines = torch.einsum("rc,pqc->prq", unit, planes)
-        fit = cosines.amax(dim=2).median(dim=1).values
-        total += cosines[fit.argmax()]
-    return total / len(slots)
+def _best_plane(unit: Tensor, planes: Tensor) -> Tensor:
+    """Return ``[rows, probe rows]``: the cosines with the plane whose rows fit best in any order."""
+    best, found = -2.0, unit.new_zeros(0)
+    for plane in planes:
+        cosines = unit @ plane.T
+        fit = float(cosines.amax(dim=1).median())
+        if fit > best:
+            best, found = fit, cosines
+    return found
 
 
 def _shift(claimed: Tensor, place: Tensor, count: int) -> RowMap | None:

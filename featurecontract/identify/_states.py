@@ -14,19 +14,34 @@ if TYPE_CHECKING:
 
     from featurecontract.probe._data import FinalNorm
 
-__all__ = ["RowState", "blank_state", "partial_sum", "row_state", "same_geometry"]
+__all__ = ["RowState", "blank_state", "partial_sum", "row_sizes", "row_state", "same_geometry"]
+
+# Rows that differ by less than this part of their largest value are one row; their sizes then differ by little more.
+SAME_ROW, SAME_SIZE = 1e-6, 1e-3
 
 
-def blank_state(values: Tensor) -> str:
-    """Return ``non-finite``, ``zero``, ``constant`` or empty for a slot ``[rows, dim]``, by one full-width pass."""
-    if not torch.isfinite(values).all():
+def row_sizes(values: Tensor, blocks: list[tuple[int, int]]) -> Tensor:
+    """Return the root mean square of each row in each block of columns (start, width), ``[rows, blocks]``.
+
+    The one pass over every captured value; what else needs the full width is asked only of what this leaves open.
+    """
+    found = [torch.linalg.vector_norm(values[:, at : at + dim], dim=1) / dim**0.5 for at, dim in blocks]
+    return torch.stack(found, dim=1)
+
+
+def blank_state(values: Tensor, sizes: Tensor) -> str:
+    """Return ``non-finite``, ``zero``, ``constant`` or empty for a slot ``[rows, dim]`` and its row sizes ``[rows]``."""
+    # A size may overflow where no value does.
+    if not torch.isfinite(sizes).all() and not torch.isfinite(values).all():
         return "non-finite"
-    largest = values.abs().amax()
-    if largest == 0:
+    largest = sizes.amax()
+    if largest == 0 and not values.any():
         return "zero"
-    # One row repeated: a buffer that was written once.
-    if values.shape[0] > 1 and (values - values[:1]).abs().amax() <= 1e-6 * largest:
-        return "constant"
+    # One row repeated: a buffer that was written once. Its rows have one size; what has not need not be looked at.
+    if len(sizes) > 1 and not (sizes - sizes[0]).abs().amax() > SAME_SIZE * largest:
+        first = values[:1]
+        if (values - first).abs().amax() <= SAME_ROW * first.abs().amax():
+            return "constant"
     return ""
 
 
@@ -39,20 +54,29 @@ class RowState:
 
 
 def row_state(
-    full: Tensor, picked: Tensor, plane: Tensor, similarity: float, *, last: FinalNorm | None = None
+    full: Tensor, sizes: Tensor, picked: Tensor, plane: Tensor, similarity: float, *, last: FinalNorm | None = None
 ) -> RowState:
-    """Compare sizes of rows: ``full`` ``[rows, dim]``, ``picked`` and ``plane`` ``[rows, channels]``, both the same.
+    """Compare sizes of rows.
 
     Behind an RMSNorm every row has exactly one size, whatever noise went before it; a plane's own rows differ. ``last``
     is given where the plane is h[L]: a tensor of one size after division by that norm's weight is the final norm's.
+
+    Args:
+        full: ``[rows, dim]``.
+        sizes: Of its rows, ``[rows]``.
+        picked: Its fingerprint ``[rows, channels]``.
+        plane: The plane's, likewise.
+        similarity: How alike the two are.
+        last: The final norm.
     """
-    own = _spread(plane)
+    own = _spread(_sizes(plane))
     if own > Limits.NORM_SPREAD:
         if last is not None and full.shape[1] == last.weight.shape[0]:
             usable = last.weight.abs() > 1e-3 * last.weight.abs().mean()
-            if _spread(full[:, usable] / last.weight[usable]) < own * Limits.NORM_RATIO:
+            inverse = torch.where(usable, last.weight, torch.inf).square().reciprocal()
+            if _spread((full.square() @ inverse).clamp(min=1e-30).sqrt()) < own * Limits.NORM_RATIO:
                 return RowState(1.0, "final_norm")
-        if _spread(full) < own * Limits.NORM_RATIO:
+        if _spread(sizes.clamp(min=1e-30)) < own * Limits.NORM_RATIO:
             return RowState(1.0, "normed")
     # The size of a row, not its length along the plane: weight noise turns rows more than it changes their size.
     factor = float((_sizes(picked) / _sizes(plane)).median())
@@ -60,9 +84,9 @@ def row_state(
     return RowState(1.0 if low <= factor <= high else factor)
 
 
-def _spread(values: Tensor) -> float:
+def _spread(sizes: Tensor) -> float:
     """Return the deviation of the log of row sizes."""
-    return float(_sizes(values).log().std(correction=0))
+    return float(sizes.log().std(correction=0))
 
 
 def _sizes(values: Tensor) -> Tensor:
