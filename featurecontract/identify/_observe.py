@@ -16,6 +16,7 @@ from featurecontract.identify._match import enough
 from featurecontract.identify._row_findings import clean_rows
 from featurecontract.identify._slots import read_slots
 from featurecontract.identify._states import blank_state, row_sizes
+from featurecontract.identify._tokens import say_tokens
 from featurecontract.identify._work import Work, add, undecided
 
 if TYPE_CHECKING:
@@ -40,16 +41,22 @@ def identify(
         confidence: Below this a slot is ``inconclusive``, which is no pass.
 
     Returns:
-        One observation for each phase and point; none when nothing was captured.
+        One observation for each phase, point and width; none when nothing was captured. Rows of the point
+        ``recurrent`` are the drafter's own and are not compared; a note says so.
     """
-    groups: dict[tuple[str, str], list[Call]] = {}
+    groups: dict[tuple[str, str, int], list[Call]] = {}
     for call in capture.calls:
-        if call.point != "recurrent":
-            groups.setdefault((call.phase, call.point), []).append(call)
+        groups.setdefault((call.phase, call.point, call.values.shape[1]), []).append(call)
+    alone = all(point == "recurrent" for _, point, _ in groups)
     out = []
-    for (phase, point), calls in groups.items():
+    slots: tuple[SlotReading, ...]
+    for (phase, point, _), calls in groups.items():
         work = Work(contract, probe, confidence)
-        wiring, slots, rows = _observe(work, calls, point)
+        if point == "recurrent":
+            _say_recurrent(work, calls, alone=alone)
+            wiring, slots, rows = _unknown(contract.wiring, 0), (), 0
+        else:
+            wiring, slots, rows = _observe(work, calls, point)
         work.findings = merge_slots(work.findings)
         out.append(
             Observed(
@@ -71,7 +78,7 @@ def merge_slots(findings: list[Finding]) -> list[Finding]:
     for item in findings:
         key = (item.slug, item.severity)
         before = merged.get(key)
-        if before is None or item.slug.startswith("rows-"):
+        if before is None or item.slug.startswith(("rows-", "tokens-")):
             merged[key if before is None else (f"{item.slug} {len(merged)}", "")] = item
             continue
         also = tuple(slot for slot in item.slots if slot not in before.slots)
@@ -88,7 +95,7 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
     dims = _dims(work, width)
     if dims is None:
         return _unknown(declared, 0), (), 0
-    segments = segments_of(calls, work.probe)
+    segments = segments_of(calls, work.probe, token_shift=work.contract.alignment.token_shift)
     if not segments:
         work.findings.append(
             finding(
@@ -104,6 +111,7 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
     sizes = row_sizes(whole, blocks)
     blank = {slot: blank_state(whole[:, at : at + dim], sizes[:, slot]) for slot, (at, dim) in enumerate(blocks)}
     _say_stale(work, calls, blocks, blank)
+    say_tokens(work, segments)
     live = [slot for slot, state in blank.items() if not state]
     readings = {
         slot: SlotReading(slot=slot, feature=_blank_feature(declared, slot, dims[slot], state), confidence=1.0)
@@ -154,6 +162,31 @@ def _dims(work: Work, width: int) -> list[int] | None:
         )
     )
     return None
+
+
+def _say_recurrent(work: Work, calls: Sequence[Call], *, alone: bool) -> None:
+    """Say what becomes of the rows that enter draft step 2: they are no plane of the target.
+
+    A norm shows only between what goes into it and what comes out, and both are made with the drafter's weights.
+    """
+    rows = sum(len(call.values) for call in calls)
+    wanted = work.contract.recurrent_state
+    message = (
+        f"{rows} rows of the point recurrent are the drafter's own hidden states, no planes of the target, and are not "
+        f"compared here"
+        + (f"; whether they are {wanted} takes the drafter's weights" if wanted in ("pre_norm", "post_norm") else "")
+    )
+    add(
+        work,
+        "nothing-compared" if alone else "recurrent-state",
+        message,
+        (),
+        **({} if alone else {"severity": "note"}),
+        expected=wanted,
+        next_step="capture the projection's input too"
+        if alone
+        else "compare the runtime's norm flags with the contract: featurecontract check CKPT --runtime NAME==VERSION",
+    )
 
 
 def _unknown(declared: Wiring, count: int) -> Wiring:

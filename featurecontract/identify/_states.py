@@ -30,7 +30,7 @@ def row_sizes(values: Tensor, blocks: list[tuple[int, int]]) -> Tensor:
 
 
 def blank_state(values: Tensor, sizes: Tensor) -> str:
-    """Return ``non-finite``, ``zero``, ``constant`` or empty for a slot ``[rows, dim]`` and its row sizes ``[rows]``."""
+    """Return ``non-finite``, ``zero``, ``constant`` or empty for a slot ``[rows, dim]`` with row sizes ``[rows]``."""
     # A size may overflow where no value does.
     if not torch.isfinite(sizes).all() and not torch.isfinite(values).all():
         return "non-finite"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["Mutator", "Planes", "capture_of", "mutators"]
+__all__ = ["Mutator", "Planes", "capture_of", "mutators", "shift_tokens", "with_dtype"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -192,3 +192,28 @@ def with_dtype(capture: Capture, dtype: torch.dtype) -> Capture:
     """Return a capture as a runtime of another dtype would have produced it: healthy variation."""
     calls = tuple(replace(call, values=call.values.to(dtype).float()) for call in capture.calls)
     return replace(capture, calls=calls)
+
+
+def shift_tokens(capture: Capture, offset: int = 0, *, token_shift: int = 1, sampled: int = 0) -> Capture:
+    """Return a capture whose drafter ids are ``offset`` tokens off (slug ``tokens-shifted``); 0 is a healthy pairing.
+
+    Row t of each call and request is paired with its token t + ``token_shift`` + ``offset``; what lies outside of the
+    call is ``sampled``, as a token that the runtime has just drawn. Calls without token ids stay as they are.
+    """
+    calls = []
+    for call in capture.calls:
+        if call.token_ids is None:
+            calls.append(call)
+            continue
+        ids = list(call.token_ids)
+        groups: dict[str, list[int]] = {}
+        for row in range(len(ids)):
+            groups.setdefault(call.requests[row] if call.requests else "", []).append(row)
+        drafter = [sampled] * len(ids)
+        for rows in groups.values():
+            for place, row in enumerate(rows):
+                partner = place + token_shift + offset
+                if 0 <= partner < len(rows):
+                    drafter[row] = ids[rows[partner]]
+        calls.append(replace(call, drafter_token_ids=tuple(drafter)))
+    return replace(capture, calls=tuple(calls))
