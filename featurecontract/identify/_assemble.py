@@ -98,11 +98,11 @@ def _take(held: _Open, call: Call, rows: Tensor, tokens: Tensor, token_shift: in
         ids[max(0, len(rows) - max(token_shift, 0)) :] = UNKNOWN
     if not inside.any():
         return
-    kept, claimed = rows[inside], positions[inside]
+    kept, claimed, ids = rows[inside], positions[inside], ids[inside]
     # Cut before each position that does not go on.
     cuts = (torch.nonzero(claimed[1:] <= claimed[:-1]).flatten() + 1).tolist()
     for a, b in zip([0, *cuts], [*cuts, len(kept)], strict=True):
-        held.pieces.append((_view(call.values, kept[a:b]), claimed[a:b], ids[inside][a:b]))
+        held.pieces.append((_view(call.values, kept[a:b]), claimed[a:b], ids[a:b]))
     held.next = int(claimed[-1]) + 1
 
 

@@ -13,6 +13,7 @@ from featurecontract.findings import Finding, Observed, SlotReading, finding
 from featurecontract.identify._assemble import segments_of
 from featurecontract.identify._calibration import Limits
 from featurecontract.identify._match import enough
+from featurecontract.identify._noise import say_noise
 from featurecontract.identify._row_findings import clean_rows
 from featurecontract.identify._slots import read_slots
 from featurecontract.identify._states import blank_state, row_sizes
@@ -51,7 +52,10 @@ def identify(
     out = []
     slots: tuple[SlotReading, ...]
     for (phase, point, _), calls in groups.items():
-        work = Work(contract, probe, confidence)
+        said = capture.extra.get("quantization")
+        work = Work(
+            contract, probe, confidence, dtype=calls[0].dtype, quantization=said if isinstance(said, str) else ""
+        )
         if point == "recurrent":
             _say_recurrent(work, calls, alone=alone)
             wiring, slots, rows = _unknown(contract.wiring, 0), (), 0
@@ -121,9 +125,10 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
     for slot, state in blank.items():
         if state == "non-finite":
             add(work, "non-finite", f"slot {slot} holds NaN or infinity", (slot,))
-    rows = 0
+    # Slots that hold nothing are compared too: every row says so.
+    rows = 0 if live else len(whole)
     if live:
-        kept, probe_rows = clean_rows(work, segments, [blocks[slot] for slot in live], live)
+        kept, probe_rows = clean_rows(work, segments, [blocks[slot] for slot in live], live, sizes[:, live])
         rows = len(kept)
         if enough(rows):
             readings |= read_slots(work, whole, sizes, kept, probe_rows, {slot: blocks[slot] for slot in live})
@@ -140,6 +145,8 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
     wiring = replace(
         declared, features=tuple(item.feature for item in ordered), recurrent_state="unknown", pre_norm="unknown"
     )
+    for item in ordered:
+        say_noise(work, item)
     wiring = replace(wiring, pre_norm=_pre_norm(declared, ordered, point), norm_before_residual=None, bias=None)
     return wiring, _without_expected_norm(ordered, declared, point), rows
 

@@ -20,7 +20,7 @@ __all__ = ["clean_rows"]
 
 
 def clean_rows(
-    work: Work, segments: list[Segment], blocks: list[tuple[int, int]], live: list[int]
+    work: Work, segments: list[Segment], blocks: list[tuple[int, int]], live: list[int], sizes: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Return the rows whose probe row is known, as indices into all segments' rows, and their probe rows.
 
@@ -31,6 +31,7 @@ def clean_rows(
         segments: What was captured.
         blocks: Start and width of the columns of each live slot.
         live: The slots that hold anything, and finite values only.
+        sizes: Size of each row of all segments in those slots, ``[rows, live]``.
     """
     finder = RowFinder(work.probe.bank.values, likely=_likely(work, live))
     columns = [picked_of(work.probe.bank.channels, dim) + at for at, dim in blocks]
@@ -38,16 +39,34 @@ def clean_rows(
     start = 0
     for segment in segments:
         count = len(segment.claimed)
-        if count < Limits.FEWEST_ROWS // 2:
-            kept.append(torch.arange(start, start + count))
-            rows.append(segment.claimed)
+        good = _written(work, segment, sizes[start : start + count], live)
+        claimed = segment.claimed if len(good) == count else segment.claimed[good]
+        if len(good) < Limits.FEWEST_ROWS // 2:
+            kept.append(good + start)
+            rows.append(claimed)
         else:
-            found = finder.map_rows(segment.claimed, [segment.values[:, item] for item in columns])
-            _say_rows(work, segment, found, live)
-            kept.append(found.kept + start)
+            values = segment.values if len(good) == count else segment.values[good]
+            found = finder.map_rows(claimed, [values[:, item] for item in columns])
+            _say_rows(work, segment, found, live, good)
+            kept.append(good[found.kept] + start)
             rows.append(found.probe_rows)
         start += count
     return torch.cat(kept), torch.cat(rows)
+
+
+def _written(work: Work, segment: Segment, sizes: Tensor, live: list[int]) -> Tensor:
+    """Return the rows that hold something in every live slot, ``[good]``; says which do not: no noise does that."""
+    empty = sizes == 0
+    if not empty.any():
+        return torch.arange(len(sizes))
+    # A padding token's embedding may be zero in the target itself.
+    meant = (work.probe.bank.values[:, segment.claimed] == 0).all(dim=2).any(dim=0)
+    empty &= ~meant[:, None]
+    bad = torch.nonzero(empty.any(dim=1)).flatten()
+    if len(bad):
+        slots = tuple(slot for slot, some in zip(live, empty.any(dim=0).tolist(), strict=True) if some)
+        _say_corrupt(work, segment, bad.tolist(), slots, "are zero")
+    return torch.nonzero(~empty.any(dim=1)).flatten()
 
 
 def _likely(work: Work, live: list[int]) -> list[int | None]:
@@ -61,7 +80,7 @@ def _likely(work: Work, live: list[int]) -> list[int | None]:
     return out
 
 
-def _say_rows(work: Work, segment: Segment, found: RowMap, live: list[int]) -> None:
+def _say_rows(work: Work, segment: Segment, found: RowMap, live: list[int], good: Tensor) -> None:
     slots = tuple(live)
     who = f" of request {segment.request}" if segment.request else ""
     first = int(segment.claimed.min())
@@ -100,12 +119,17 @@ def _say_rows(work: Work, segment: Segment, found: RowMap, live: list[int]) -> N
     elif found.kind == "swapped":
         add(work, "rows-swapped", f"rows{who} stand in another order than their tokens", slots)
     elif found.kind == "corrupt":
-        shown = ", ".join(str(row) for row in found.bad[:8]) + (" and more" if len(found.bad) > 8 else "")  # noqa: PLR2004
-        add(
-            work,
-            "rows-corrupt",
-            f"rows {shown}{who} do not belong to their tokens; the others do",
-            slots,
-            rows=tuple((row, row + 1) for row in found.bad[:64]),
-            details={"count": len(found.bad)},
-        )
+        _say_corrupt(work, segment, [int(good[row]) for row in found.bad], slots, "do not belong to their tokens")
+
+
+def _say_corrupt(work: Work, segment: Segment, bad: list[int], slots: tuple[int, ...], what: str) -> None:
+    who = f" of request {segment.request}" if segment.request else ""
+    shown = ", ".join(str(row) for row in bad[:8]) + (" and more" if len(bad) > 8 else "")  # noqa: PLR2004
+    add(
+        work,
+        "rows-corrupt",
+        f"rows {shown}{who} {what}; the others are in order",
+        slots,
+        rows=tuple((row, row + 1) for row in bad[:64]),
+        details={"count": len(bad)},
+    )

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 torch = pytest.importorskip("torch")
-
-import itertools
 
 from tiny_runs import WIDTH, probe_of, run, tokens, weights  # noqa: E402
 
@@ -40,7 +39,7 @@ def chunks(slots, ids, *cuts):
     return Capture(
         calls=tuple(
             Call(values=values[a:b], phase="prefill", token_ids=ids[a:b], positions=tuple(range(a, b)))
-            for a, b in itertools.pairwise(edges)
+            for a, b in pairwise(edges)
         )
     )
 

@@ -1,0 +1,69 @@
+"""How noisy a slot is against what the probe's floor and the runtime's precision explain: `noise-above-floor`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from featurecontract.identify._calibration import least_similarity
+from featurecontract.identify._work import Work, add
+
+if TYPE_CHECKING:
+    from featurecontract.findings import Severity, SlotReading
+
+__all__ = ["bits_of", "say_noise"]
+
+# What an undeclared deployment may be, before its noise is more than any usual one makes.
+USUAL_BITS = 4
+PLAIN = re.compile(r"|none|no|false|(b?f(loat)?|fp)(16|32)|half|unquantized", re.IGNORECASE)
+# The number in w4a16, q4_k_m, int4, nvfp4, fp8, 8bit; methods that say none are usually of 4 bits.
+NUMBER = re.compile(r"(?:w|q|int|fp|nf|float|iq)_?([1-8])(?![0-9])|([1-8])[-_ ]?bit", re.IGNORECASE)
+
+
+def bits_of(quantization: str) -> int:
+    """Return the bits per weight that a name such as ``fp8``, ``awq`` or ``w4a16`` stands for; 16 for none."""
+    if PLAIN.fullmatch(quantization.strip()):
+        return 16
+    found = NUMBER.search(quantization)
+    return int(found[1] or found[2]) if found else USUAL_BITS
+
+
+def say_noise(work: Work, reading: SlotReading) -> None:
+    """Say where a plane is right and noisier than its precision explains; above a note only where nothing explains it.
+
+    What the capture says of its runtime is taken at its word, then what the contract says of the target. Where neither
+    says that anything is quantised, a deployment of 4 bits is usual enough to be a note.
+    """
+    feature = reading.feature
+    if feature.boundary in (None, 0) or reading.confidence < work.confidence:
+        return
+    declared = work.quantization or work.contract.target.quantization or ""
+    bits = bits_of(declared)
+    if work.dtype.startswith(("float8", "fp8", "int8")):
+        bits = min(bits, 8)
+    expected = least_similarity(bits, floor=work.probe.floor)
+    if reading.similarity >= expected:
+        return
+    # A contract without a word on quantisation is no claim that the server has none; a capture's "none" is.
+    claimed = bool(declared)
+    severity: Severity = "warning"
+    said = f"{declared} explains" if claimed and bits < 16 else "a runtime that quantises nothing explains"  # noqa: PLR2004
+    if not claimed:
+        usual = least_similarity(USUAL_BITS, floor=work.probe.floor)
+        if reading.similarity >= usual:
+            severity = "note"
+        else:
+            expected, said = usual, f"even {USUAL_BITS} bits explain"
+    add(
+        work,
+        "noise-above-floor",
+        f"slot {reading.slot} is {feature} with a similarity of {reading.similarity:.2f}; {said} "
+        f"{expected:.2f} and more",
+        (reading.slot,),
+        severity=severity,
+        expected=round(expected, 4),
+        actual=round(reading.similarity, 4),
+        details={"similarity": reading.similarity, "expected": expected, "floor": work.probe.floor},
+        next_step="state target.quantization in the contract if the server's differs from the probe's, or record the "
+        "probe on the served target; else look for a lossy transfer or a kernel fault",
+    )
