@@ -97,7 +97,8 @@ def _settle(claimed: Tensor, affinity: Tensor) -> RowMap | None:
             # Under noise a row may be nearer to a probe row of like context than to its own; it is another row only
             # where its own fits it badly as well. One row may fall out by itself; two say more.
             bad = rows[weak | (~settled & (own < centre * Limits.NOISY_ROW_DROP))]
-            bad = bad[:0] if len(bad) == 1 else bad
+            # Where no plane can be believed, no single row can.
+            bad = bad[:0] if len(bad) == 1 or centre < Limits.SIMILARITY else bad
         kept = rows[torch.isin(rows, bad, invert=True)]
         kind: Kind = "corrupt" if len(bad) else "as claimed"
         return RowMap(kind, kept, claimed[kept], bad=tuple(bad.tolist()), agreement=centre)

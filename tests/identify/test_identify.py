@@ -142,6 +142,44 @@ def test_chunks_and_batches_and_rejected_rows_are_healthy(target, ids, made):
     assert slugs(probe, contract, undeclared) == ["rows-missing"]
 
 
+def test_another_prompt_that_shares_tokens_with_the_probe_is_not_the_probe(target, ids, made):
+    """A row depends on all tokens before it: one equal token at one position proves nothing."""
+    wiring = WIRINGS[0]
+    probe, contract = made(wiring)
+    other = tokens(seed=9)
+    other[::4] = ids[::4]
+    values = [torch.cat([run(target, item).boundary[b] for b in wiring], dim=1) for item in (ids, other)]
+    names = [tuple(item.tolist()) for item in (ids, other)]
+    calls = tuple(
+        Call(values=rows, phase="prefill", token_ids=said, positions=tuple(range(ROWS)), requests=(label,) * ROWS)
+        for rows, said, label in zip(values, names, "ab", strict=True)
+    )
+    assert slugs(probe, contract, Capture(calls=calls)) == []
+    (found,) = identify(probe, contract, Capture(calls=calls))
+    # Row 0 of the other prompt has the probe's token and nothing before it: that one is the probe's.
+    assert found.rows == ROWS + 1
+
+
+def test_a_second_pass_over_the_probe_is_found_without_positions(target, ids, made):
+    wiring = WIRINGS[0]
+    probe, contract = made(wiring)
+    planes = run(target, ids)
+    (call,) = capture_of([planes.boundary[b] for b in wiring], token_ids=tuple(ids.tolist())).calls
+    (found,) = identify(probe, contract, Capture(calls=(call, call, call)))
+    assert (found.rows, found.findings) == (3 * ROWS, ())
+    shifted = replace(call, values=call.values.roll(1, 0))
+    assert slugs(probe, contract, Capture(calls=(call, shifted))) == ["rows-shifted"]
+
+
+@pytest.mark.parametrize("bits", [4, 3, 2])
+def test_strong_noise_is_never_called_a_bad_row_or_a_rotated_basis(target, ids, made, bits):
+    for wiring in WIRINGS:
+        probe, contract = made(wiring)
+        planes = run(target.quantised(bits), ids)
+        found = slugs(probe, contract, capture_of([planes.boundary[b] for b in wiring], token_ids=tuple(ids.tolist())))
+        assert set(found) <= {"inconclusive", "unidentified", "noise-above-floor"}, wiring
+
+
 def test_two_faults_are_both_named(target, ids, made):
     wiring = WIRINGS[0]
     probe, contract = made(wiring)
