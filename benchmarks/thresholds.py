@@ -45,7 +45,9 @@ def cosine_rows(fed: Tensor, golden: Tensor) -> bool:
 
 def cosine_whole(fed: Tensor, golden: Tensor) -> bool:
     """Say whether the cosine of the two, each taken as one vector, is at least 0.99."""
-    return float(torch.nn.functional.cosine_similarity(fed.flatten(), golden.flatten(), dim=0)) >= COSINE
+    return (
+        float(torch.nn.functional.cosine_similarity(fed.double().flatten(), golden.double().flatten(), dim=0)) >= COSINE
+    )
 
 
 METHODS: dict[str, Callable[[Tensor, Tensor], bool]] = {

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["bits_of", "say_noise"]
 
-# What an undeclared deployment may be, before its noise is more than any usual one makes.
+# What an undeclared deployment usually is at most, and methods that do not say their bits.
 USUAL_BITS = 4
 PLAIN = re.compile(r"|none|no|false|(b?f(loat)?|fp)(16|32)|half|unquantized", re.IGNORECASE)
 # The number in w4a16, q4_k_m, int4, nvfp4, fp8, 8bit; methods that say none are usually of 4 bits.
@@ -29,10 +29,10 @@ def bits_of(quantization: str) -> int:
 
 
 def say_noise(work: Work, reading: SlotReading) -> None:
-    """Say where a plane is right and noisier than its precision explains; above a note only where nothing explains it.
+    """Say where a plane is right and noisier than its precision explains; above a note only against what was claimed.
 
     What the capture says of its runtime is taken at its word, then what the contract says of the target. Where neither
-    says that anything is quantised, a deployment of 4 bits is usual enough to be a note.
+    says anything, a healthy server of few bits looks the same as a damaged one, so it is a note.
     """
     feature = reading.feature
     # Only what was matched has a margin: an empty slot, a rotated one and a part of a sum have findings of their own.
@@ -50,10 +50,9 @@ def say_noise(work: Work, reading: SlotReading) -> None:
     severity: Severity = "warning"
     said = f"{declared} explains" if claimed and bits < 16 else "a runtime that quantises nothing explains"  # noqa: PLR2004
     if not claimed:
+        severity = "note"
         usual = least_similarity(USUAL_BITS, floor=work.probe.floor)
-        if reading.similarity >= usual:
-            severity = "note"
-        else:
+        if reading.similarity < usual:
             expected, said = usual, f"even {USUAL_BITS} bits explain"
     add(
         work,
