@@ -100,7 +100,8 @@ def _process_rank() -> int:
 class Recording:
     """Taps that are attached between ``attach`` and ``detach``, or inside of ``with``.
 
-    ``failure`` is empty, or says what went wrong inside a hook: it was logged once and every tap let go.
+    ``failure`` is empty, or says what went wrong inside a hook: it was logged once and every tap let go. ``notes`` is
+    free for what the host says of itself, and goes into ``extra`` of the capture.
     """
 
     def __init__(
@@ -117,8 +118,9 @@ class Recording:
         """Keep what was asked for; nothing is attached yet."""
         self.contract_sha256, self.runtime, self.rank, self.stage = contract_sha256, runtime, rank, stage
         self.failure = ""
+        self.notes: dict[str, Any] = {}
         self.graphs, self.bounds = graphs, bounds
-        self._taps = taps
+        self.taps = taps
         self._sites: list[Site] = []
         self._detach: list[Callable[[], None]] = []
         self._clocks: dict[torch.device, Clock] = {}
@@ -132,10 +134,10 @@ class Recording:
         """Start to listen; raises UsageError when a tap names nothing."""
         if self._detach:
             return
-        found = list(all_places(self._taps))
+        found = list(all_places(self.taps))
         clock = self._clock if self.graphs else None
         self._sites = [
-            Site(place, self.bounds, fail=self._fail, order=self._order.__next__, clock=clock) for place in found
+            Site(place, self.bounds, fail=self.fail, order=self._order.__next__, clock=clock) for place in found
         ]
         if self.graphs:
             listeners.append(self._tagged)
@@ -201,6 +203,7 @@ class Recording:
             "rank": self.rank,
             "stage": self.stage,
         }
+        extra |= self.notes
         if unseen:
             extra["graph_calls_not_seen"] = unseen
         return Capture(
@@ -217,7 +220,8 @@ class Recording:
         """Write the capture into a directory; see ``featurecontract.capture.save``."""
         return save(self.capture(), directory)
 
-    def _fail(self, place: str, error: Exception) -> None:
+    def fail(self, place: str, error: Exception) -> None:
+        """Let go for good because something went wrong at ``place``: logged once, kept as ``failure``."""
         if self.failure:
             return
         text = " ".join(f"{place}: {type(error).__name__}: {error}".split())
@@ -252,7 +256,7 @@ class Recording:
                 if not _in_graph_capture(clock):
                     clock.tag.fill_(self._number)
         except Exception as error:  # noqa: BLE001 - runs inside of the host
-            self._fail("tag", error)
+            self.fail("tag", error)
 
     def _number_of(self, facts: Facts | None) -> int:
         if facts is None:

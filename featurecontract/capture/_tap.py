@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
+from featurecontract.capture._method import replace_method
 from featurecontract.capture._operator import see
 from featurecontract.capture._record import POINTS, CapturePoint
 from featurecontract.errors import UsageError
@@ -30,7 +31,7 @@ _MAX_SHOWN = 8
 class Tap:
     """One place to listen at, and what passes there.
 
-    Build it with ``Tap.module``, ``Tap.callable`` or ``Tap.pattern``; the keywords are those of the attributes.
+    Build it with ``Tap.module``, ``Tap.callable``, ``Tap.method`` or ``Tap.pattern``; the keywords are those of the attributes.
 
     Attributes:
         point: ``features`` (before any pre-projection norm), ``projection_input`` (what the projection itself
@@ -43,8 +44,9 @@ class Tap:
             inside a CUDA graph capture.
     """
 
-    target: nn.Module | str
+    target: Any
     pattern_text: str = ""
+    method_name: str = ""
     point: CapturePoint = "features"
     argument: int | str = 0
     name: str = ""
@@ -78,6 +80,13 @@ class Tap:
         return cls(target=path, **how)
 
     @classmethod
+    def method(cls, owner: object, method: str, /, **how: Any) -> Tap:
+        """Listen to an argument of one object's method; other objects of its class are left alone."""
+        if not callable(getattr(owner, method, None)):
+            raise UsageError(f"{type(owner).__name__} has no method {method!r}")
+        return cls(target=owner, method_name=method, **how)
+
+    @classmethod
     def pattern(cls, model: nn.Module, pattern: str, **how: Any) -> Tap:
         """Listen to every module of ``model`` whose dotted name matches, such as ``*.fc`` (fnmatch, with case)."""
         return cls(target=model, pattern_text=pattern, **how)
@@ -99,6 +108,8 @@ def _places(tap: Tap) -> list[Place]:
     Raises:
         UsageError: nothing is there, or the callable has no such argument.
     """
+    if tap.method_name:
+        return [_method_place(tap, tap.target, tap.method_name)]
     if isinstance(tap.target, str):
         return [_callable_place(tap, tap.target)]
     if not tap.pattern_text:
@@ -162,6 +173,20 @@ def _callable_place(tap: Tap, path: str) -> Place:
         return detach
 
     return Place(tap=tap, name=tap.name or path, attach=attach)
+
+
+def _method_place(tap: Tap, owner: Any, name: str) -> Place:
+    index, keyword = _argument(getattr(owner, name), tap.argument, name)
+
+    def attach(number: int) -> Callable[[], None]:
+        def around(call: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            see(number, _pick(args, kwargs, index, keyword))
+            return call()
+
+        return replace_method(owner, name, around)
+
+    label = tap.name or f"{type(owner).__name__}.{name}"
+    return Place(tap=tap, name=label, attach=attach, module=owner if isinstance(owner, nn.Module) else None)
 
 
 def _function(raw: Any) -> Any:

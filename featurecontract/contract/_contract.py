@@ -32,7 +32,9 @@ __all__ = [
 ]
 
 CONTRACT_FILE = "feature_contract.json"
-PROBE_FILE = "feature_contract.safetensors"
+# A safetensors file by another ending: vLLM loads every *.safetensors of a checkpoint without an index as weights, and
+# dies of the first tensor that it does not know (vLLM 0.32.0, model_executor/model_loader/default_loader.py:186).
+PROBE_FILE = "feature_contract.probe"
 CONTRACT_VERSION = "1.0"
 
 METHODS = (

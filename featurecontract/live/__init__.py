@@ -1,4 +1,4 @@
-"""Live runs: start the installed runtime in a process of its own, phase by phase, and hold what it feeds to the contract.
+"""Live runs: start the installed runtime in a process of its own, phase by phase, and verify what it feeds.
 
 The runtime's library is imported only there; this process needs torch, the contract and its probe.
 """

@@ -25,6 +25,7 @@ class Job:
         token_ids: The probe's tokens.
         others: Three prompts of the same length that differ from the probe, and from each other, at every position: a
             stale buffer shows only when another prompt came before.
+        method: The drafter's method in the contract's words.
         contract_sha256: The contract's digest, for the captures.
         options: The user's settings of the engine, which win over the safe ones.
     """
@@ -36,6 +37,7 @@ class Job:
     phases: tuple[str, ...]
     token_ids: tuple[int, ...]
     others: tuple[tuple[int, ...], ...]
+    method: str = "eagle3"
     contract_sha256: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 

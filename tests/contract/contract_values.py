@@ -77,7 +77,7 @@ FULL = {
         "max_position_embeddings": 4096,
     },
     "probe": {
-        "file": "feature_contract.safetensors",
+        "file": "feature_contract.probe",
         "sha256": SHA,
         "rows": 2,
         "dtype": "bfloat16",
