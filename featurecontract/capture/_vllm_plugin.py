@@ -7,25 +7,21 @@ vLLM imports it, and nothing of vLLM is imported here: some processes never need
 
 from __future__ import annotations
 
-import importlib.abc
-import importlib.util
 import json
 import logging
 import os
-import sys
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from featurecontract.capture._imported import when_imported
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 __all__ = ["ARMED", "arm"]
 
 _LOG = logging.getLogger("featurecontract.capture")
-_HOME = "vllm.v1.worker.worker_base"
 #: ``armed-PID.json`` in the capture's directory: this process has loaded the plugin.
 ARMED = "armed-"
 
@@ -36,10 +32,7 @@ def arm(directory: str) -> None:
         place = Path(directory).resolve()
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{ARMED}{os.getpid()}.json").write_text(json.dumps({"runtime": "vllm"}), "utf-8")
-        if _HOME in sys.modules:
-            _patch(sys.modules[_HOME], str(place))
-        elif not any(isinstance(item, _Finder) for item in sys.meta_path):
-            sys.meta_path.insert(0, _Finder(lambda module: _patch(module, str(place))))
+        when_imported("vllm.v1.worker.worker_base", lambda module: _patch(module, str(place)))
     except Exception as error:  # noqa: BLE001 - whatever it is, the server goes on
         _LOG.warning("the capture into %s was not armed: %s", directory, error)
 
@@ -81,35 +74,3 @@ def _attach(wrapper: Any, directory: str) -> None:
             save(Capture(calls=(), failure=f"not attached: {error}", runtime="vllm"), directory)
         except Exception as second:  # noqa: BLE001 - as above
             _LOG.warning("nor can that be written down: %s", second)
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    """Calls a function with one module of vLLM once it is imported."""
-
-    def __init__(self, then: Callable[[ModuleType], None]) -> None:
-        self._then = then
-        self._busy = False
-
-    def find_spec(
-        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Find the module as everybody else does, and load it with our function behind."""
-        if name != _HOME or self._busy:
-            return None
-        self._busy = True
-        try:
-            spec = importlib.util.find_spec(name)
-        finally:
-            self._busy = False
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: ModuleType) -> None:
-                load(module)
-                try:
-                    self._then(module)
-                except Exception as error:  # noqa: BLE001 - vLLM must be importable without us
-                    _LOG.warning("the capture was not armed: %s", error)
-
-            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
