@@ -43,10 +43,10 @@ ALLOWED = {
 }
 # Library -> where it may be imported; an entry with `()` only inside of a function, so that it costs on use only.
 LIBRARIES = {
-    "torch": ("probe", "capture", "identify", "replay", "checkpoint/_pickle.py()", "strategies.py()"),
+    "torch": ("probe", "capture", "identify", "replay", "checkpoint/_pickle.py()", "strategies.py()", "live()"),
     "numpy": ("probe", "capture", "identify", "replay"),
     "safetensors": ("probe", "capture", "replay"),
-    "transformers": ("probe", "capture", "replay"),
+    "transformers": ("probe", "capture", "replay", "live()"),
     "vllm": ("capture", "live/vllm_engine.py()"),
     "sglang": ("capture",),
     "pytest": ("plugin", "pytest_plugin.py"),

@@ -11,12 +11,13 @@ import contextlib
 import logging
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from featurecontract.errors import FeatureContractError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from featurecontract.capture._recording import Recording
 
 __all__ = ["Saver"]

@@ -31,7 +31,8 @@ _MAX_SHOWN = 8
 class Tap:
     """One place to listen at, and what passes there.
 
-    Build it with ``Tap.module``, ``Tap.callable``, ``Tap.method`` or ``Tap.pattern``; the keywords are those of the attributes.
+    Build it with ``Tap.module``, ``Tap.callable``, ``Tap.method`` or ``Tap.pattern``; the keywords are those of the
+    attributes.
 
     Attributes:
         point: ``features`` (before any pre-projection norm), ``projection_input`` (what the projection itself

@@ -7,6 +7,7 @@ token and all drafts, rejected ones too; a row is accepted when its token is.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -86,7 +87,7 @@ def facts_v1(runner: Any, scheduled: Mapping[str, int], given: Mapping[str, Any]
         "token_ids": tokens,
         # Of the three rows of positions of M-RoPE, text has all equal.
         "positions": positions if positions.ndim == 1 else positions[0],
-        "requests": _row_labels(labels, [stop - start for start, stop in zip(bounds, bounds[1:], strict=False)]),
+        "requests": _row_labels(labels, [stop - start for start, stop in pairwise(bounds)]),
         "accepted": accepted_rows(meta.query_start_loc, tokens.shape[0], given.get("num_rejected_tokens_gpu")),
         "phase": phase,
         "cached": cached,

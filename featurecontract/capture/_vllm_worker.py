@@ -22,11 +22,14 @@ __all__ = ["WorkerCapture", "worker_capture"]
 
 _LOG = logging.getLogger("featurecontract.capture")
 _KEY = "_feature_capture_state"
-#: Methods whose drafters take the target's planes through ``combine_hidden_states`` (v1/spec_decode/llm_base_proposer.py).
+#: Methods whose drafters take the target's planes through ``combine_hidden_states``
+#: (v1/spec_decode/llm_base_proposer.py).
 METHODS = ("eagle3", "dflash")
 
 
-def worker_capture(worker: Any, *, contract_sha256: str = "", max_rows: int = 2048, keep: Any = "first") -> WorkerCapture:
+def worker_capture(
+    worker: Any, *, contract_sha256: str = "", max_rows: int = 2048, keep: Any = "first"
+) -> WorkerCapture:
     """Return the capture of a worker; there is one for each model runner, however often it is asked for."""
     runner = worker.model_runner
     found: WorkerCapture | None = vars(runner).get(_KEY)
@@ -50,7 +53,7 @@ class WorkerCapture:
         """Find the drafter; raises UsageError when there is none that is fed planes of the target."""
         self.runner = runner
         self.is_v2 = type(runner).__module__.startswith("vllm.v1.worker.gpu.")
-        self.drafter = getattr(runner, "speculator" if self.is_v2 else "drafter", None)
+        self.drafter: Any = getattr(runner, "speculator" if self.is_v2 else "drafter", None)
         self.model = _drafter_model(self.drafter)
         config = getattr(runner, "speculative_config", None)
         self.method = str(getattr(config, "method", "") or "")
@@ -136,7 +139,8 @@ class WorkerCapture:
 
     def set_layers(self, layers: Sequence[int]) -> list[int]:
         """Set the target's layers as vLLM itself does, and return what it then says."""
-        unwrap(self.runner.model).set_aux_hidden_state_layers(tuple(layers))
+        model: Any = unwrap(self.runner.model)
+        model.set_aux_hidden_state_layers(tuple(layers))
         self.recording.notes |= self.facts()
         return self.layers() or []
 

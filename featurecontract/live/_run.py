@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from featurecontract.contract import Contract
     from featurecontract.probe._data import ProbeData
 
-__all__ = ["TIMEOUT", "run_live"]
+__all__ = ["TIMEOUT", "drain", "package_environment", "run_live", "stop_group", "tail"]
 
 #: Seconds for a whole run; the first engine on a machine compiles.
 TIMEOUT = 1800.0
@@ -101,27 +101,23 @@ def run_live(
 
 def _run(command: list[str], log: Path, timeout: float, progress: Callable[[str], None] | None) -> str:
     """Run the engine and return why it did not end well, empty when it did."""
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
-    # What this process imports the package from is what the engine must import.
-    root = str(Path(__file__).resolve().parents[2])
-    environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environment.get("PYTHONPATH")])])
     try:
         process = subprocess.Popen(  # noqa: S603 - the interpreter that the caller named, this package's own module
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=package_environment(),
             start_new_session=True,
         )
     except OSError as error:
         return one_line(f"{command[0]} cannot be started ({error.strerror}); name a Python that has the runtime")
-    reader = threading.Thread(target=_drain, args=(process, log, progress), daemon=True)
+    reader = threading.Thread(target=drain, args=(process, log, progress), daemon=True)
     reader.start()
     try:
         status = process.wait(timeout)
     except subprocess.TimeoutExpired:
-        return one_line(f"the engine did not end within {timeout:.0f} s and was stopped; its last words: {_tail(log)}")
+        return one_line(f"the engine did not end within {timeout:.0f} s and was stopped; its last words: {tail(log)}")
     except BaseException:
         stop_group(process)
         raise
@@ -131,7 +127,14 @@ def _run(command: list[str], log: Path, timeout: float, progress: Callable[[str]
     if status == 0:
         return ""
     how = f"status {status}" if status > 0 else f"signal {-status}"
-    return one_line(f"the engine died with {how}; its last words: {_tail(log)}")
+    return one_line(f"the engine died with {how}; its last words: {tail(log)}")
+
+
+def package_environment() -> dict[str, str]:
+    """Return an environment in which another interpreter imports the package that this one does."""
+    root = str(Path(__file__).resolve().parents[2])
+    before = os.environ.get("PYTHONPATH")
+    return os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join([root, *([before] if before else [])])}
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:
@@ -149,7 +152,7 @@ def stop_group(process: subprocess.Popen[bytes]) -> None:
             time.sleep(0.05)
 
 
-def _drain(process: subprocess.Popen[bytes], log: Path, progress: Callable[[str], None] | None) -> None:
+def drain(process: subprocess.Popen[bytes], log: Path, progress: Callable[[str], None] | None) -> None:
     """Write the engine's output to its log, and hand on the lines that are for the user."""
     assert process.stdout is not None  # noqa: S101 - asked for above
     with contextlib.suppress(OSError, ValueError), log.open("wb") as stream:
@@ -161,7 +164,7 @@ def _drain(process: subprocess.Popen[bytes], log: Path, progress: Callable[[str]
                 progress(text.partition(PREFIX)[2].strip())
 
 
-def _tail(log: Path) -> str:
+def tail(log: Path) -> str:
     """Return the last lines of a log that say something."""
     try:
         with log.open("rb") as stream:

@@ -60,9 +60,7 @@ class Engine:
     def run(self, prompts: Sequence[Sequence[int]], *, tokens: int = 1) -> list[list[int]]:
         """Send prompts of token ids together and return what was generated, greedily."""
         sampling = self._sampling(temperature=0.0, max_tokens=tokens, ignore_eos=True, detokenize=False)
-        found = self.llm.generate(
-            [{"prompt_token_ids": list(prompt)} for prompt in prompts], sampling, use_tqdm=False
-        )
+        found = self.llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], sampling, use_tqdm=False)
         return [list(item.outputs[0].token_ids) for item in found]
 
     def close(self) -> None:
@@ -102,17 +100,17 @@ def main(job: Job) -> None:
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     if _is_cpu_build():
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-    plain = [name for name in ("prefill", "batch", "decode") if name in job.phases]
-    cached = [name for name in ("chunked", "prefix-hit") if name in job.phases]
-    if plain:
-        with _engine(job) as engine:
-            for name in plain:
-                with phase(job, name) as running:
-                    _RUNS[name](engine, running)
-    if cached:
-        budget = max(40, len(job.token_ids) // 2 + 8)
-        with _engine(job, enable_prefix_caching=True, max_num_batched_tokens=budget) as engine:
-            for name in cached:
+    budget = max(40, len(job.token_ids) // 2 + 8)
+    plans: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+        (("prefill", "batch", "decode"), {}),
+        (("chunked", "prefix-hit"), {"enable_prefix_caching": True, "max_num_batched_tokens": budget}),
+    ]
+    for names, settings in plans:
+        wanted = [name for name in names if name in job.phases]
+        if not wanted:
+            continue
+        with _engine(job, **settings) as engine:
+            for name in wanted:
                 with phase(job, name) as running:
                     _RUNS[name](engine, running)
 

@@ -1,6 +1,7 @@
 """``feature_contract.probe``: the layout of the file, and writing it with its contract.
 
-A safetensors file, by an ending that no runtime takes for weights. Everything stands in tensors: safetensors metadata holds strings only and is lost when somebody saves the file again.
+A safetensors file, by an ending that no runtime takes for weights. Everything stands in tensors: safetensors metadata
+holds strings only and is lost when somebody saves the file again.
 """
 
 from __future__ import annotations

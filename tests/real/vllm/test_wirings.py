@@ -103,7 +103,8 @@ def test_deepseek_type_row_0_is_the_declared_one(recorded, engine, tmp_path, mon
     for slot in range(3):
         columns = slice(slot * width, (slot + 1) * width)
         fed, wanted = row[columns], golden[columns]
-        assert torch.linalg.norm(fed - wanted) <= 1e-4 * torch.linalg.norm(wanted)
+        # The probe stores float16.
+        assert torch.linalg.norm(fed - wanted) <= 1e-3 * torch.linalg.norm(wanted)
     others = [(0, 1), (1, 2), (2, 0)]
     for slot, other in others:
         fed, wrong = row[slot * width : (slot + 1) * width], golden[other * width : (other + 1) * width]

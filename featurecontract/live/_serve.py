@@ -1,0 +1,193 @@
+"""``capture``: a server as people start it, with capture on, and the probe through its HTTP API."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from featurecontract.errors import InputError, UsageError
+from featurecontract.live._engine import one_line
+from featurecontract.live._http import RequestFailed, Server, address_of, is_taken
+from featurecontract.live._job import other_prompts
+from featurecontract.live._run import drain, stop_group, tail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import NoReturn
+
+    from featurecontract.probe._data import ProbeData
+
+__all__ = ["SERVED", "capture_served"]
+
+#: Runtimes whose plugin reads FEATURECONTRACT_CAPTURE, and the port that each serves at by default.
+SERVED = {"vllm": 8000, "sglang": 30000}
+VARIABLE = "FEATURECONTRACT_CAPTURE"
+_UP = 1200.0
+_SAVED = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    runtime: str
+    out: Path
+    ids: tuple[int, ...]
+    say: Callable[[str], None]
+
+
+def capture_served(
+    runtime: str,
+    probe: ProbeData,
+    out: str | os.PathLike[str],
+    *,
+    command: Sequence[str] = (),
+    url: str | None = None,
+    startup: float = _UP,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[Path, ...]:
+    """Send the probe through a server with the plugin and return the captures that hold it.
+
+    Args:
+        runtime: ``vllm`` or ``sglang``.
+        probe: What to send.
+        out: Where the server's processes leave their captures; for a running server the directory it was started with.
+        command: Starts the server; it is stopped afterwards.
+        url: Where it answers; for a command, taken from its ``--host`` and ``--port`` by default.
+        startup: Seconds that a started server may take until it answers.
+        progress: Called with one line per step.
+
+    Raises:
+        UsageError: an argument cannot be used.
+        InputError: ``nothing-captured``: the port is taken, the server died or refused, the plugin was not loaded.
+    """
+    if runtime not in SERVED:
+        raise UsageError(f"--runtime {runtime}: a server is captured for {', '.join(SERVED)}")
+    if bool(command) == bool(url) and not command:
+        raise UsageError("name the server's command behind `--`, or a running server with --url")
+    place = Path(out).resolve()
+    place.mkdir(parents=True, exist_ok=True)
+    ids = tuple(int(item) for item in probe.token_ids.tolist())
+    asked = _Asked(runtime, place, ids, progress or (lambda _line: None))
+    if not command:
+        assert url is not None  # noqa: S101 - one of the two, see above
+        asked.say(f"sending the probe to {url}")
+        return _send(asked, Server(url), where="it was started with")
+    host, port = address_of(command, port=SERVED[runtime])
+    if url is None and is_taken(host, port):
+        _refuse(
+            command[0],
+            f"port {port} of {host} is in use: the probe would go to another server",
+            "end that server, give the command another --port, or name the running one with --url",
+        )
+    return _started(asked, list(command), Server(url or f"http://{host}:{port}"), startup)
+
+
+def _started(asked: _Asked, command: list[str], server: Server, startup: float) -> tuple[Path, ...]:
+    log = asked.out / "server.log"
+    asked.say(f"starting {command[0]} (its output is in {log})")
+    environment = os.environ | {VARIABLE: str(asked.out), "PYTHONUNBUFFERED": "1"}
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the user's own command
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        _refuse(command[0], f"cannot be started ({error.strerror})", "give the command as a shell would find it")
+    reader = threading.Thread(target=drain, args=(process, log, None), daemon=True)
+    reader.start()
+    try:
+        try:
+            server.wait(startup, alive=lambda: process.poll() is None)
+        except RequestFailed as error:
+            reader.join(2.0)
+            _refuse(command[0], f"{error}; its last words: {tail(log)}", f"mend what it names; all of it is in {log}")
+        asked.say("the server is up; sending the probe")
+        return _send(asked, server, where="the command ran with")
+    finally:
+        asked.say("stopping the server")
+        stop_group(process)
+        reader.join(5.0)
+
+
+def _send(asked: _Asked, server: Server, *, where: str) -> tuple[Path, ...]:
+    """Send another prompt, then the probe, and wait until a capture holds it."""
+    # vLLM takes a salt, so that nothing of an earlier run comes from its prefix cache.
+    more = {"cache_salt": os.urandom(8).hex()} if asked.runtime == "vllm" else {}
+    began = time.time()
+    try:
+        model = server.model()
+        for ids in (other_prompts(asked.ids, 1)[0], asked.ids):
+            server.complete(model, ids, **more)
+    except RequestFailed as error:
+        _refuse(server.base, str(error), "look into the server's log")
+    limit = time.monotonic() + _SAVED
+    while time.monotonic() < limit:
+        found = _holding(asked, began)
+        if found:
+            return found
+        if not any(asked.out.glob("armed-*.json")):
+            break
+        time.sleep(0.25)
+    failures = _failures(asked.out)
+    if failures:
+        _refuse(str(asked.out), failures, "mend what it names and capture again")
+    if not any(asked.out.glob("armed-*.json")):
+        _refuse(
+            str(asked.out),
+            f"the plugin was not loaded: no process of the server armed it in this directory, which {VARIABLE} must "
+            f"name in the environment that {where}",
+            "install featurecontract where the server is; VLLM_PLUGINS must be unset or name featurecontract",
+        )
+    return _refuse(
+        str(asked.out),
+        f"the probe was answered, and no capture holds it after {_SAVED:.0f} s: the drafter did not run",
+        "check that the server was started with a drafter",
+    )
+
+
+def _holding(asked: _Asked, began: float) -> tuple[Path, ...]:
+    """Return the captures in which rows of the probe stand, written since then."""
+    from featurecontract.capture import load
+
+    found = []
+    for path in sorted(asked.out.glob("capture-*.json")):
+        try:
+            if path.stat().st_mtime < began - 1:
+                continue
+            captures = load(path)
+        except (InputError, OSError):
+            # Written again in this moment, or without a call.
+            continue
+        calls = [call for capture in captures for call in capture.calls]
+        if any(_is_probe(call.token_ids or (), call.positions or (), asked.ids) for call in calls):
+            found.append(path)
+    return tuple(found)
+
+
+def _is_probe(tokens: Sequence[int], positions: Sequence[int], ids: tuple[int, ...]) -> bool:
+    last = len(ids) - 1
+    return any(place == last and token == ids[last] for token, place in zip(tokens, positions, strict=False))
+
+
+def _failures(out: Path) -> str:
+    for path in sorted(out.glob("capture-*.json")):
+        try:
+            failure = json.loads(path.read_text("utf-8")).get("failure")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if failure:
+            return one_line(f"the capture let go: {failure}")
+    return ""
+
+
+def _refuse(source: str, message: str, next_step: str) -> NoReturn:
+    raise InputError.single(source, one_line(message), next_step=next_step, slug="nothing-captured")
