@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from featurecontract.cli._group import cli
 from featurecontract.cli._options import checkpoint_argument, links_option, one_line
 from featurecontract.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__: list[str] = []
 
@@ -29,7 +34,7 @@ def capture(
     url: str | None,
     tap: str | None,
     startup: float,
-    follow_links: bool,  # noqa: FBT001 - click passes every option by keyword
+    follow_links: bool,
     command: tuple[str, ...],
 ) -> None:
     """Send CKPT's probe through COMMAND, a server, with capture on; print where the captures are."""
@@ -50,7 +55,7 @@ def capture(
             raise UsageError(
                 "--runtime transformers runs the target itself: give --target DIR, and no command or --url"
             )
-        paths = (capture_reference(contract, probe, target, out, progress=say),)
+        paths: tuple[Path, ...] = (capture_reference(contract, probe, target, out, progress=say),)
     elif runtime == "torch":
         if tap is None or not command:
             raise UsageError("--runtime torch runs your own program: --tap PACKAGE.MODULE:Class.method -- SCRIPT...")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from featurecontract.live._engine import one_line
 from featurecontract.live._run import package_environment, tail
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Sequence
 
 __all__ = ["capture_script"]

@@ -1,7 +1,7 @@
 """``python -m featurecontract.live.torch_script OUT TAP SCRIPT ARGUMENTS...``: somebody's program with one tap in it.
 
-SCRIPT is a file, or ``-m MODULE``. The tap is placed when the program imports its module, and what entered is saved when
-the program ends, however it ends.
+SCRIPT is a file, or ``-m MODULE``. The tap is placed when the program imports its module, and what
+entered is saved when the program ends, however it ends.
 """
 
 from __future__ import annotations
