@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from featurecontract.capture._method import named, replace_method
+from featurecontract.capture._method import replace_method
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -38,13 +38,12 @@ def force_tokens(
     def token(place: int) -> int:
         return ids[min(place, len(ids) - 1)]
 
-    names = named(runner._sample)  # noqa: SLF001 - the place where V1 samples
-
-    def sample(call: Callable[[], Any], args: Any, kwargs: Any) -> Any:
+    def sample(call: Callable[[], Any], _args: Any, _kwargs: Any) -> Any:
         found = call()
         sampled = found.sampled_token_ids
         count = 1
-        if names(args, kwargs).get("spec_decode_metadata") is not None:
+        # A prefill has one column and verifies nothing.
+        if sampled.shape[1] > 1:
             count = min(accepted[state["step"] % len(accepted)], sampled.shape[1] - 1) + 1
             state["step"] += 1
         row = [token(state["next"] + place) if place < count else _REJECTED for place in range(sampled.shape[1])]

@@ -162,6 +162,7 @@ def drain(process: subprocess.Popen[bytes], log: Path, progress: Callable[[str],
             text = raw.decode("utf-8", "replace")
             if progress is not None and PREFIX in text:
                 progress(text.partition(PREFIX)[2].strip())
+    process.stdout.close()
 
 
 def tail(log: Path) -> str:

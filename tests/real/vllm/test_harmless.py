@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from featurecontract.errors import InputError
+
 
 @pytest.fixture
 def prompts(recorded):
@@ -44,11 +46,10 @@ def test_a_failing_hook_lets_go_and_the_server_goes_on(recorded, engine, fed, pr
     monkeypatch.setattr(worker, "facts_v1", broken)
     with caplog.at_level(logging.WARNING, "featurecontract.capture"):
         assert running.run(prompts, tokens=8) == healthy
-        report = fed(running, case)
+        with pytest.raises(InputError, match="the capture let go: propose: RuntimeError: no such field"):
+            fed(running, case)
     said = [record for record in caplog.records if record.name == "featurecontract.capture"]
     assert len(said) == 1
-    assert report.verdict == "could-not-check"
-    assert any("RuntimeError: no such field" in item.message for item in report.findings)
 
 
 def test_the_plugin_imports_nothing_unless_it_is_asked_for():
