@@ -18,11 +18,14 @@ _LISTS = (
     ("--feature-contract", "CKPT", "Checkpoint whose feature contract becomes tests; may be repeated."),
     ("--feature-contract-runtime", "NAME[==VERSION]", "Runtime that is predicted, statically; may be repeated."),
     ("--feature-contract-rules", "FILE", "Rules of a fork, in the format of ours; may be repeated."),
+    ("--feature-contract-live", "NAME", "Runtime that is started and fed the probe, phase by phase; may be repeated."),
     ("--feature-contract-capture", "PATH", "Capture to verify, a file or a directory of them; may be repeated."),
 )
 _TEXTS = (
     ("--feature-contract-target", "T", "Target: model directory, config.json, or name:L,H[,ARCHITECTURE]."),
     ("--feature-contract-serve-args", "ARGS", "The server's command line, or a file with it."),
+    ("--feature-contract-live-args", "ARGS", "Settings of the engine: KEY=VALUE words, or a JSON file."),
+    ("--feature-contract-live-python", "PYTHON", "The interpreter that has the runtime; by default this one."),
     ("--feature-contract-report", "FILE", "Write the JSON report here; a list of them for several checkpoints."),
     ("--feature-contract-confidence", "X", "Least confidence of what a capture shows, 0.9 by default."),
     ("--feature-contract-fuzz", "N", "Fuzz order, layers and dims of the contract, N examples for each statement."),

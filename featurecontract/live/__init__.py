@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from featurecontract.live._options import options_from_file, options_from_text
     from featurecontract.live._phases import LIVE_RUNTIMES, PhaseResult, phases
     from featurecontract.live._reference import capture_reference
     from featurecontract.live._report import live_report
@@ -23,12 +24,15 @@ __all__ = [
     "capture_script",
     "capture_served",
     "live_report",
+    "options_from_file",
+    "options_from_text",
     "phases",
     "run_live",
 ]
 
 # pytest asks for the names of the phases at collection, which must not cost torch.
 _HOMES = {
+    "_options": ("options_from_file", "options_from_text"),
     "_phases": ("LIVE_RUNTIMES", "PhaseResult", "phases"),
     "_reference": ("capture_reference",),
     "_report": ("live_report",),

@@ -28,12 +28,14 @@ class PhaseResult:
         phase: One of ``phases(name)``.
         captures: The capture files (JSON) of this phase; empty where there is a problem.
         problem: One line that says why the phase could not be run, empty when it was.
+        log: The engine's whole output.
         notes: What is worth knowing: the version, the resolved ids, rows from a cache.
     """
 
     phase: str
     captures: tuple[Path, ...] = ()
     problem: str = ""
+    log: Path | None = None
     notes: tuple[str, ...] = ()
 
 

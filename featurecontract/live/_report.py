@@ -61,7 +61,7 @@ def live_report(
                 "nothing-captured",
                 f"phase {result.phase} of {runtime} could not be run: {problem}",
                 runtime=f"{runtime} {result.phase}",
-                next_step="mend what it names and run again; the engine's whole output is in engine.log",
+                next_step=f"mend what it names and run again; the engine's output is in {result.log or 'its log'}",
             ),
         ),
         strict=strict,

@@ -187,14 +187,14 @@ def _problem(place: Path) -> str:
 
 
 def _result(job: Job, name: str, problem: str) -> PhaseResult:
-    folder = job.folder(name)
+    folder, log = job.folder(name), Path(job.out) / "engine.log"
     try:
         said = json.loads((folder / PHASE_FILE).read_text("utf-8"))
     except (OSError, ValueError):
-        return PhaseResult(phase=name, problem=problem or "the engine ended before this phase was run")
+        return PhaseResult(phase=name, log=log, problem=problem or "the engine ended before this phase was run")
     captures = tuple(sorted(folder.glob("capture-*.json")))
     own = str(said.get("problem", ""))
     if not own and not captures:
-        own = problem or "the engine ran and left no capture; look into engine.log for the plugin's line"
+        own = problem or "the engine ran and left no capture"
     notes = tuple(str(item) for item in said.get("notes", ()))
-    return PhaseResult(phase=name, captures=() if own else captures, problem=own, notes=notes)
+    return PhaseResult(phase=name, captures=() if own else captures, problem=own, log=log, notes=notes)

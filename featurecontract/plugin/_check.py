@@ -89,7 +89,13 @@ class Check:
         """The observations; none where the contract cannot be read, which has an item of its own."""
         if not self.contract_digest:
             return ()
-        return sources_of(self.contract, [(item, self.verification(item)) for item in self.captures])
+        captured = sources_of(self.contract, [(item, self.verification(item)) for item in self.captures])
+        if not self.settings.live:
+            return captured
+        from featurecontract.plugin._live import live_sources
+
+        directory, label = self.subject.directory, str(self.subject.path)
+        return captured + live_sources(lambda: self.contract, self.settings, directory=directory, label=label)
 
     def verification(self, capture: Glance | None = None) -> Verification:
         """Return what verifies a given capture, or one in memory, against this contract."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -63,6 +65,9 @@ class Settings:
     captures: tuple[Path, ...] = ()
     confidence: float = _CONFIDENCE
     fuzz: int = 0
+    live: tuple[str, ...] = ()
+    live_args: Mapping[str, Any]
+    live_python: str = sys.executable
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +110,9 @@ def read_settings(config: pytest.Config) -> Settings:
         captures=_captures(_given(config, "capture")),
         confidence=_confidence(_given(config, "confidence")),
         fuzz=_fuzz(_given(config, "fuzz")),
+        live=_live(_given(config, "live"), _given(config, "target")),
+        live_args=_live_args(_given(config, "live_args")),
+        live_python=_live_python(_given(config, "live_python")),
     )
 
 
@@ -254,6 +262,44 @@ def _fuzz(given: _Given) -> int:
     if find_spec("hypothesis") is None:
         raise given.refuse('hypothesis is not installed: pip install "featurecontract[pytest]"')
     return int(text)
+
+
+def _live(given: _Given, target: _Given) -> tuple[str, ...]:
+    from featurecontract.live import phases
+
+    try:
+        for name in given.values:
+            phases(name)
+    except FeatureContractError as error:
+        raise given.refuse(str(error)) from None
+    if given.values and (target.text is None or not _absolute(target.text, target.base).is_dir()):
+        raise given.refuse("needs the target's directory, with its weights: --feature-contract-target DIR")
+    return tuple(dict.fromkeys(given.values))
+
+
+def _live_args(given: _Given) -> Mapping[str, Any]:
+    from featurecontract.live import options_from_file, options_from_text
+
+    if given.text is None:
+        return {}
+    name = given.text.strip().removeprefix("@")
+    path = _absolute(name, given.base)
+    try:
+        if given.text.strip().startswith("@") or (_exists(path) and path.is_file()):
+            return options_from_file(path)
+        return options_from_text(given.text)
+    except FeatureContractError as error:
+        raise given.refuse(str(error)) from None
+
+
+def _live_python(given: _Given) -> str:
+    if given.text is None:
+        return sys.executable
+    path = _absolute(given.text, given.base)
+    found = str(path) if _exists(path) and os.access(path, os.X_OK) else shutil.which(given.text)
+    if found is None:
+        raise given.refuse(f"{given.text!r} is no program; name the Python that has the runtime installed")
+    return found
 
 
 def _report(given: _Given) -> Path | None:

@@ -47,7 +47,7 @@ def ask(port, prompt):
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=120) as answer:  # noqa: S310 - our own server
         return json.load(answer)["choices"][0]["logprobs"]["tokens"]
 
 
@@ -73,9 +73,7 @@ def test_a_running_server_is_sent_the_probe_and_leaves_its_capture_when_it_is_ki
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
     }
     with (tmp_path / "server.log").open("wb") as log:
-        running = subprocess.Popen(
-            command(case, port), stdout=log, stderr=log, env=environment, start_new_session=True
-        )
+        running = subprocess.Popen(command(case, port), stdout=log, stderr=log, env=environment, start_new_session=True)
         try:
             Server(f"http://127.0.0.1:{port}").wait(240, alive=lambda: running.poll() is None)
             taken = cli("capture", case.place, "--runtime", "vllm", "--out", place, "--", *command(case, port))
