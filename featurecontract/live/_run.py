@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -29,7 +30,8 @@ __all__ = ["TIMEOUT", "drain", "package_environment", "run_live", "stop_group", 
 
 #: Seconds for a whole run; the first engine on a machine compiles.
 TIMEOUT = 1800.0
-_TAIL = 12
+_TAIL = 5
+_ERROR = re.compile(r"\b\w*(Error|Exception|Exit): ")
 _MAX_LOG = 64 * 2**10
 _GRACE = 10.0
 
@@ -173,10 +175,10 @@ def tail(log: Path) -> str:
             lines = stream.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return "none"
-    said = [line.strip() for line in lines if line.strip()]
+    said = [line.strip() for line in lines if line.strip() and PREFIX not in line]
     # The line that names the exception says more than the frames above it.
-    errors = [line for line in said if "Error" in line or "Exception" in line]
-    return " | ".join((errors or said)[-3:] if errors else said[-_TAIL:]) or "none"
+    errors = [line for line in said if _ERROR.search(line)]
+    return " | ".join(errors[-1:] or said[-_TAIL:]) or "none"
 
 
 def _problem(place: Path) -> str:

@@ -1,0 +1,169 @@
+"""``featurecontract capture``: programs of one's own, and servers that are not there, die, or know no plugin."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import featurecontract
+
+ROOT = Path(__file__).parents[2]
+
+# A server that answers as vLLM does, and has no plugin.
+STRANGER = """
+import json, sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def answer(self, value):
+        body = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.answer({"data": [{"id": "m"}]})
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.answer({"choices": [{"text": "x"}]})
+
+HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
+ENGINE = """
+import torch
+from tiny_engine import Engine
+import my_drafter
+engine = Engine((0, 3, 6))
+engine.change = my_drafter.combine
+import featurecontract
+with torch.no_grad():
+    engine(featurecontract.probe.read_probe(featurecontract.load(CKPT), __import__("pathlib").Path(CKPT)).token_ids[None])
+print("done")
+"""
+
+
+def capture(*arguments, path=()):
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(map(str, (ROOT, ROOT / "tests/identify", *path)))}
+    words = [sys.executable, "-m", "featurecontract", "capture", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=180, env=environment)
+
+
+def free_port():
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+def only_line(done):
+    """Return the error: the last line, and the only one that says ``error``."""
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1
+    assert lines[0] == done.stderr.splitlines()[-1]
+    return lines[0]
+
+
+def test_a_program_of_ones_own_is_tapped_and_verified(tiny_case, tmp_path):
+    (tmp_path / "my_drafter.py").write_text("def combine(rows):\n    return rows\n")
+    script = tmp_path / "serve.py"
+    script.write_text(ENGINE.replace("CKPT", repr(str(tiny_case.place))))
+    out = tmp_path / "out"
+    done = capture(
+        tiny_case.place, "--runtime", "torch", "--tap", "my_drafter:combine", "--out", out, "--", script, path=[tmp_path]
+    )
+    assert done.returncode == 0, done.stderr
+    (written,) = out.glob("capture-*.json")
+    assert done.stdout.strip() == str(written)
+    report = featurecontract.verify(tiny_case.place, [out])
+    assert (report.verdict, [item.rows for item in report.observed]) == ("pass", [64])
+
+
+def test_a_program_that_never_calls_the_tap(tiny_case, tmp_path):
+    (tmp_path / "my_drafter.py").write_text("def combine(rows):\n    return rows\n")
+    script = tmp_path / "serve.py"
+    script.write_text("import my_drafter\nprint('idle')\n")
+    done = capture(
+        tiny_case.place, "--runtime", "torch", "--tap", "my_drafter:combine", "--out", tmp_path / "out", "--", script
+    )
+    assert "never called my_drafter:combine" in only_line(done)
+
+
+def test_a_program_that_fails(tiny_case, tmp_path):
+    script = tmp_path / "serve.py"
+    script.write_text("raise SystemExit('no model')\n")
+    done = capture(tiny_case.place, "--runtime", "torch", "--tap", "a:b", "--out", tmp_path / "out", "--", script)
+    assert "ended with status 1; its last words: no model" in only_line(done)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--runtime", "vllm"], "behind `--`, or a running server with --url"),
+        (["--runtime", "vllm", "--url", "ftp://there"], "is no address of a server"),
+        (["--runtime", "atom", "--url", "http://127.0.0.1:1"], "a server is captured for vllm, sglang"),
+        (["--runtime", "transformers"], "give --target DIR"),
+        (["--runtime", "torch"], "--tap PACKAGE.MODULE:Class.method"),
+        (["--runtime", "vllm", "--tap", "a:b"], "--runtime torch --tap PATH"),
+        (["--runtime", "torch", "--tap", "ab", "--", "x.py"], "is not PACKAGE.MODULE:NAME"),
+        (["--runtime", "vllm", "--", "serve", "--port", "http"], "is no port"),
+    ],
+)
+def test_what_cannot_be_meant(tiny_case, tmp_path, arguments, said):
+    assert said in only_line(capture(tiny_case.place, "--out", tmp_path / "out", *arguments))
+
+
+def test_a_port_that_is_in_use(tiny_case, tmp_path):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        done = capture(tiny_case.place, "--runtime", "vllm", "--out", tmp_path, "--", "serve", f"--port={port}")
+    assert f"port {port} of 127.0.0.1 is in use" in only_line(done)
+
+
+def test_a_command_that_is_not_there(tiny_case, tmp_path):
+    done = capture(tiny_case.place, "--runtime", "vllm", "--out", tmp_path, "--", "no-such-server", "--port", free_port())
+    assert "no-such-server: cannot be started (No such file or directory)" in only_line(done)
+
+
+def test_a_server_that_dies_at_start(tiny_case, tmp_path):
+    script = tmp_path / "serve.py"
+    script.write_text("raise ValueError('no such model')\n")
+    done = capture(
+        tiny_case.place, "--runtime", "vllm", "--out", tmp_path, "--", sys.executable, script, "--port", free_port()
+    )
+    assert "the server ended before it was up; its last words: ValueError: no such model" in only_line(done)
+
+
+def test_a_server_that_does_not_come_up(tiny_case, tmp_path):
+    script = tmp_path / "serve.py"
+    script.write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n")
+    done = capture(
+        tiny_case.place, "--runtime", "vllm", "--startup", "2", "--out", tmp_path, "--",
+        sys.executable, script, "--port", free_port(),
+    )  # fmt: skip
+    line = only_line(done)
+    assert "the server was not up within 2 s" in line
+    assert "its last words: loading" in line
+
+
+def test_a_server_without_the_plugin(tiny_case, tmp_path):
+    script = tmp_path / "serve.py"
+    script.write_text(STRANGER)
+    done = capture(
+        tiny_case.place, "--runtime", "vllm", "--out", tmp_path / "out", "--", sys.executable, script, "--port", free_port()
+    )
+    assert "the plugin was not loaded" in only_line(done)
+
+
+def test_nobody_answers(tiny_case, tmp_path):
+    done = capture(tiny_case.place, "--runtime", "sglang", "--out", tmp_path, "--url", f"http://127.0.0.1:{free_port()}")
+    assert "/v1/models: [Errno 111] Connection refused" in only_line(done)
