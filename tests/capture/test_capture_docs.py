@@ -36,7 +36,11 @@ def test_its_python_runs_as_written(tmp_path, monkeypatch):
     [
         *inspect.signature(capturing).parameters,
         *(field.name for field in dataclasses.fields(Facts)),
-        *(field.name for field in dataclasses.fields(Tap) if field.name not in ("target", "pattern_text", "method_name")),
+        *(
+            field.name
+            for field in dataclasses.fields(Tap)
+            if field.name not in ("target", "pattern_text", "method_name")
+        ),
         *POINTS,
     ],
 )

@@ -13,7 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from featurecontract.capture import Tap, capturing, load
 from featurecontract.capture._imported import when_imported

@@ -34,7 +34,9 @@ def run(pytester, *more):
 def test_the_items_are_known_without_starting_anything(pytester, target):
     result = run(pytester, "--feature-contract-live=vllm", "--feature-contract-target=target", "--collect-only", "-q")
     found = [line.partition("::")[2] for line in result.outlines if "::live-" in line]
-    wanted = [f"live-vllm-{phase}::{name}" for phase in phases("vllm") for name in ("slot-0", "slot-1", "slot-2", "rows")]
+    wanted = [
+        f"live-vllm-{phase}::{name}" for phase in phases("vllm") for name in ("slot-0", "slot-1", "slot-2", "rows")
+    ]
     assert found == wanted
     assert target.is_dir()
 

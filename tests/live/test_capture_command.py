@@ -42,9 +42,11 @@ from tiny_engine import Engine
 import my_drafter
 engine = Engine((0, 3, 6))
 engine.change = my_drafter.combine
-import featurecontract
+import pathlib
+import featurecontract.probe
+probe = featurecontract.probe.read_probe(featurecontract.load(CKPT), pathlib.Path(CKPT))
 with torch.no_grad():
-    engine(featurecontract.probe.read_probe(featurecontract.load(CKPT), __import__("pathlib").Path(CKPT)).token_ids[None])
+    engine(probe.token_ids[None])
 print("done")
 """
 
@@ -77,7 +79,16 @@ def test_a_program_of_ones_own_is_tapped_and_verified(tiny_case, tmp_path):
     script.write_text(ENGINE.replace("CKPT", repr(str(tiny_case.place))))
     out = tmp_path / "out"
     done = capture(
-        tiny_case.place, "--runtime", "torch", "--tap", "my_drafter:combine", "--out", out, "--", script, path=[tmp_path]
+        tiny_case.place,
+        "--runtime",
+        "torch",
+        "--tap",
+        "my_drafter:combine",
+        "--out",
+        out,
+        "--",
+        script,
+        path=[tmp_path],
     )
     assert done.returncode == 0, done.stderr
     (written,) = out.glob("capture-*.json")
@@ -130,7 +141,9 @@ def test_a_port_that_is_in_use(tiny_case, tmp_path):
 
 
 def test_a_command_that_is_not_there(tiny_case, tmp_path):
-    done = capture(tiny_case.place, "--runtime", "vllm", "--out", tmp_path, "--", "no-such-server", "--port", free_port())
+    done = capture(
+        tiny_case.place, "--runtime", "vllm", "--out", tmp_path, "--", "no-such-server", "--port", free_port()
+    )
     assert "no-such-server: cannot be started (No such file or directory)" in only_line(done)
 
 
@@ -159,11 +172,22 @@ def test_a_server_without_the_plugin(tiny_case, tmp_path):
     script = tmp_path / "serve.py"
     script.write_text(STRANGER)
     done = capture(
-        tiny_case.place, "--runtime", "vllm", "--out", tmp_path / "out", "--", sys.executable, script, "--port", free_port()
+        tiny_case.place,
+        "--runtime",
+        "vllm",
+        "--out",
+        tmp_path / "out",
+        "--",
+        sys.executable,
+        script,
+        "--port",
+        free_port(),
     )
     assert "the plugin was not loaded" in only_line(done)
 
 
 def test_nobody_answers(tiny_case, tmp_path):
-    done = capture(tiny_case.place, "--runtime", "sglang", "--out", tmp_path, "--url", f"http://127.0.0.1:{free_port()}")
+    done = capture(
+        tiny_case.place, "--runtime", "sglang", "--out", tmp_path, "--url", f"http://127.0.0.1:{free_port()}"
+    )
     assert "/v1/models: [Errno 111] Connection refused" in only_line(done)

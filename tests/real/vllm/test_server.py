@@ -43,7 +43,14 @@ def cli(*arguments):
 
 def ask(port, prompt):
     server = Server(f"http://127.0.0.1:{port}")
-    body = {"model": server.model(), "prompt": prompt, "max_tokens": 12, "temperature": 0, "return_token_ids": True, "ignore_eos": True}
+    body = {
+        "model": server.model(),
+        "prompt": prompt,
+        "max_tokens": 12,
+        "temperature": 0,
+        "return_token_ids": True,
+        "ignore_eos": True,
+    }
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
