@@ -9,6 +9,7 @@ The figures inform; the exit status is 0 whatever they are.
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -75,16 +76,18 @@ def main(arguments: list[str] | None = None) -> None:
     }
     rows = [["what", "measured"]]
     rows += [[f"{name} / without", str(ratios[name])] for name in (OFF, ON)]
-    rows += [["a token without", f"{step:.2f} ms"], ["the plugin's call, capture off", f"{spent:.0f} us, once a process"]]
+    rows += [
+        ["a token without", f"{step:.2f} ms"],
+        ["the plugin's call, capture off", f"{spent:.0f} us, once a process"],
+    ]
     print_report(f"vLLM, {rounds} rounds of {TOKENS} tokens, tiny random models", rows, figures)
 
 
 def models(folder: Path) -> tuple[Path, Path]:
     """Write the tests' tiny target and drafter."""
     sys.path.insert(0, str(ROOT / "tests/real/vllm"))
-    from tiny_models import make_drafter, make_target
-
-    return make_target(folder / "target", "llama"), make_drafter(folder / "drafter", [1, 3, 5])
+    make = importlib.import_module("tiny_models")
+    return make.make_target(folder / "target", "llama"), make.make_drafter(folder / "drafter", [1, 3, 5])
 
 
 class Engine:
@@ -110,9 +113,7 @@ class Engine:
 
     def generate(self) -> None:
         """Generate once; the caller takes the time."""
-        assert self.process.stdin is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        print(file=self.process.stdin, flush=True)
         self._wait("DONE")
 
     def close(self) -> None:
@@ -124,8 +125,7 @@ class Engine:
                 stream.close()
 
     def _wait(self, word: str) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self.process.stdout or ():
             if line.strip() == word:
                 return
         raise RuntimeError(f"the engine ended with status {self.process.wait()}")

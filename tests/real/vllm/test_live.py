@@ -16,10 +16,16 @@ def reports(case, out, **how):
     }
 
 
-def test_every_phase_of_a_healthy_drafter_passes(recorded, tmp_path):
-    case = recorded("llama", [1, 3, 5], "1,3,5")
+@pytest.fixture(scope="module")
+def healthy(recorded, tmp_path_factory):
+    """Every phase of a drafter that is served as it was trained, and the lines that were said on the way."""
     lines = []
-    found = reports(case, tmp_path, progress=lines.append)
+    case = recorded("llama", [1, 3, 5], "1,3,5")
+    return reports(case, tmp_path_factory.mktemp("healthy"), progress=lines.append), lines
+
+
+def test_every_phase_of_a_healthy_drafter_passes(healthy):
+    found, lines = healthy
     assert tuple(found) == phases("vllm")
     assert {name: (result.problem, report.verdict) for name, (result, report) in found.items()} == dict.fromkeys(
         phases("vllm"), ("", "pass")
@@ -33,12 +39,10 @@ def test_every_phase_of_a_healthy_drafter_passes(recorded, tmp_path):
     assert any("layers (1, 3, 5)" in line or "layers [1, 3, 5]" in line for line in lines)
 
 
-def test_a_capture_of_an_engine_says_all_it_knows(recorded, tmp_path):
+def test_a_capture_of_an_engine_says_all_it_knows(healthy):
     from featurecontract.capture import load
 
-    case = recorded("llama", [1, 3, 5], "1,3,5")
-    found = reports(case, tmp_path, only=("decode",))
-    (capture,) = load(list(found["decode"][0].captures))
+    (capture,) = load(list(healthy[0]["decode"][0].captures))
     assert capture.runtime == "vllm==0.32.0"
     extra = capture.extra
     assert (extra["runner"], extra["method"], extra["aux_layer_ids"]) == ("V1", "eagle3", [1, 3, 5])
@@ -54,15 +58,6 @@ def test_a_capture_of_an_engine_says_all_it_knows(recorded, tmp_path):
         kept = sum(call.accepted)
         assert call.drafter_token_ids[: kept - 1] == call.token_ids[1:kept]
         assert call.positions == tuple(range(call.positions[0], call.positions[0] + 4))
-
-
-def test_a_drafter_that_is_fed_something_else_fails_in_every_phase(recorded, tmp_path):
-    case = recorded("llama", [0, 1, 3], "0,2,3")
-    found = reports(case, tmp_path)
-    assert {name: report.verdict for name, (_, report) in found.items()} == dict.fromkeys(phases("vllm"), "fail")
-    for _, report in found.values():
-        errors = [item for item in report.findings if item.severity == "error"]
-        assert {(item.slug, item.slots) for item in errors} == {("layer-shift", (1,))}
 
 
 def test_compiled_it_is_fed_the_same(recorded, tmp_path):

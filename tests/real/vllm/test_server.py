@@ -86,7 +86,8 @@ def test_a_running_server_is_sent_the_probe_and_leaves_its_capture_when_it_is_ki
             taken = cli("capture", case.place, "--runtime", "vllm", "--out", place, "--", *command(case, port))
             assert taken.returncode == 2
             assert f"port {port} of 127.0.0.1 is in use" in taken.stderr
-            done = cli("capture", case.place, "--runtime", "vllm", "--out", place, "--url", f"http://127.0.0.1:{port}")
+            url = f"http://127.0.0.1:{port}"
+            done = cli("capture", case.place, "--runtime", "vllm", "--out", place, "--url", url)
             assert done.returncode == 0, done.stderr
             served = ask(port, case.probe.token_ids.tolist()[:30])
             time.sleep(2)
@@ -115,7 +116,8 @@ def engine_without_us(case, prompt):
         "target, drafter, prompt = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])\n"
         "llm = LLM(model=target, dtype='float32', enforce_eager=True, max_model_len=128, max_num_seqs=4, seed=0,\n"
         "    speculative_config={'method': 'eagle3', 'model': drafter, 'num_speculative_tokens': 3})\n"
-        "out = llm.generate([{'prompt_token_ids': prompt}], SamplingParams(temperature=0, max_tokens=12, ignore_eos=True))\n"
+        "sampling = SamplingParams(temperature=0, max_tokens=12, ignore_eos=True)\n"
+        "out = llm.generate([{'prompt_token_ids': prompt}], sampling)\n"
         "print('TOKENS', json.dumps(list(out[0].outputs[0].token_ids)))\n"
     )
     words = [sys.executable, "-c", code, str(case.target), str(case.place), json.dumps(prompt)]
