@@ -25,6 +25,7 @@ _KEY = "_feature_capture_state"
 #: Methods whose drafters take the target's planes through ``combine_hidden_states``
 #: (v1/spec_decode/llm_base_proposer.py).
 METHODS = ("eagle3", "dflash")
+TESTED = "0.32.0"
 
 
 def worker_capture(
@@ -61,6 +62,7 @@ class WorkerCapture:
             known = " and ".join(METHODS)
             what = f"the method {self.method!r}" if self.method else "no drafter"
             raise UsageError(f"this worker runs {what}; what is fed can be captured for {known}")
+        self._require_names()
         taps = [Tap.method(self.model, "combine_hidden_states", point="features", name="combine_hidden_states")]
         taps += [
             Tap.module(module, point="projection_input", name=name)
@@ -85,6 +87,15 @@ class WorkerCapture:
         self._paused = False
         self._rows = 0
         self._said: tag | None = None
+
+    def _require_names(self) -> None:
+        """Refuse a release of vLLM in which something has another name: its rows would go unsaid."""
+        needed = [(self.model, "combine_hidden_states"), (self.drafter, "propose")]
+        if not self.is_v2:
+            needed += [(self.runner, "propose_draft_token_ids"), (self.drafter, "set_inputs_first_pass")]
+        missing = [f"{type(owner).__name__}.{name}" for owner, name in needed if not hasattr(owner, name)]
+        if missing:
+            raise UsageError(f"vLLM {version()} has no {', no '.join(missing)}; this capture is made for {TESTED}")
 
     def install(self) -> dict[str, Any]:
         """Attach, paused until the drafter proposes; return what is known of the worker."""

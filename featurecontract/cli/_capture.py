@@ -64,4 +64,4 @@ def capture(
         paths = capture_served(runtime, probe, out, command=command, url=url, startup=startup, progress=say)
     for path in paths:
         click.echo(str(path))
-    click.echo(f"next: featurecontract verify {checkpoint} {out}", err=True)
+    click.echo(f"next: featurecontract verify {checkpoint} {paths[0].parent}", err=True)

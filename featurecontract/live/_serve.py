@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +50,7 @@ def capture_served(
     startup: float = _UP,
     progress: Callable[[str], None] | None = None,
 ) -> tuple[Path, ...]:
-    """Send the probe through a server with the plugin and return the captures that hold it.
+    """Send the probe through a server with the plugin and return the captures of it, in ``out/probe``.
 
     Args:
         runtime: ``vllm`` or ``sglang``.
@@ -133,7 +133,7 @@ def _send(asked: _Asked, server: Server, *, where: str) -> tuple[Path, ...]:
     while time.monotonic() < limit:
         found = _holding(asked, began)
         if found:
-            return found
+            return tuple(_kept(asked, path) for path in found)
         if not any(asked.out.glob("armed-*.json")):
             break
         time.sleep(0.25)
@@ -171,6 +171,24 @@ def _holding(asked: _Asked, began: float) -> tuple[Path, ...]:
         if any(_is_probe(call.token_ids or (), call.positions or (), asked.ids) for call in calls):
             found.append(path)
     return tuple(found)
+
+
+def _kept(asked: _Asked, path: Path) -> Path:
+    """Save what is about the probe into ``out/probe`` and return its path.
+
+    A server's other traffic has phases of its own, in which nothing could be compared with the probe.
+    """
+    from featurecontract.capture import load, save
+
+    (whole,) = load(path)
+    about = {
+        (call.phase, call.point)
+        for call in whole.calls
+        if _is_probe(call.token_ids or (), call.positions or (), asked.ids)
+    }
+    calls = tuple(call for call in whole.calls if (call.phase, call.point) in about)
+    # What was dropped is of other prompts: the probe's last row is here, and came after them.
+    return save(replace(whole, calls=calls), asked.out / "probe")
 
 
 def _is_probe(tokens: Sequence[int], positions: Sequence[int], ids: tuple[int, ...]) -> bool:

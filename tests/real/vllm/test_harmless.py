@@ -52,6 +52,16 @@ def test_a_failing_hook_lets_go_and_the_server_goes_on(recorded, engine, fed, pr
     assert len(said) == 1
 
 
+def test_a_release_with_other_names_is_refused_in_one_line(recorded, engine, monkeypatch):
+    from vllm.v1.spec_decode.llm_base_proposer import SpecDecodeBaseProposer
+
+    from featurecontract.errors import UsageError
+
+    monkeypatch.delattr(SpecDecodeBaseProposer, "set_inputs_first_pass")
+    with pytest.raises(UsageError, match=r"vLLM 0\.32\.0 has no EagleProposer\.set_inputs_first_pass; this capture is"):
+        engine(recorded("llama", [1, 3, 5], "1,3,5"))
+
+
 def test_the_plugin_imports_nothing_unless_it_is_asked_for():
     code = (
         "import json, sys, time\n"
