@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "featurecontract"
 SOURCES = sorted(PACKAGE.rglob("*.py"))
 
-BELOW = "errors _version contract checkpoint findings dialects runtimes serving render probe capture identify replay"
+BELOW = (
+    "errors _version contract checkpoint findings dialects runtimes serving render probe capture identify states replay"
+)
 # Part -> the parts of the package that it may import; each line may name only parts that stand above it.
 ALLOWED = {
     "errors": "",
@@ -31,7 +33,8 @@ ALLOWED = {
     "probe": "errors _version contract checkpoint findings",
     "capture": "errors _version contract checkpoint findings probe",
     "identify": "errors contract findings probe capture",
-    "replay": "errors contract checkpoint findings dialects runtimes probe capture identify",
+    "states": "errors contract checkpoint findings probe capture identify",
+    "replay": "errors contract checkpoint findings dialects runtimes probe capture identify states",
     "gate": BELOW,
     "live": "errors contract checkpoint findings runtimes probe capture identify gate",
     "strategies": "errors contract findings dialects runtimes probe capture identify",
@@ -43,9 +46,18 @@ ALLOWED = {
 }
 # Library -> where it may be imported; an entry with `()` only inside of a function, so that it costs on use only.
 LIBRARIES = {
-    "torch": ("probe", "capture", "identify", "replay", "checkpoint/_pickle.py()", "strategies.py()", "live()"),
-    "numpy": ("probe", "capture", "identify", "replay"),
-    "safetensors": ("probe", "capture", "replay"),
+    "torch": (
+        "probe",
+        "capture",
+        "identify",
+        "states",
+        "replay",
+        "checkpoint/_pickle.py()",
+        "strategies.py()",
+        "live()",
+    ),
+    "numpy": ("probe", "capture", "identify", "states", "replay"),
+    "safetensors": ("probe", "capture", "states", "replay"),
     "transformers": ("probe", "capture", "replay", "live()"),
     "vllm": ("capture", "live/vllm_engine.py()"),
     "sglang": ("capture",),

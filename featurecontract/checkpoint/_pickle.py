@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from featurecontract.checkpoint._paths import entry_path, open_entry, quoted, shown_path
@@ -16,11 +17,10 @@ from featurecontract.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     import torch
 
-__all__ = ["has_torch", "read_pickle", "tensor_bytes"]
+__all__ = ["has_torch", "read_pickle", "tensor_bytes", "unpickle"]
 
 _MAX_PICKLE_BYTES = 32 * 1024 * 1024
 _CHUNK_ELEMENTS = 1024 * 1024
@@ -96,31 +96,44 @@ def tensor_bytes(directory: Path, facts: TensorFacts, *, follow_links: bool) -> 
         yield ctypes.string_at(chunk.data_ptr(), chunk.numel() * chunk.element_size())
 
 
-def _load(directory: Path, file: str, *, follow_links: bool) -> dict[str, torch.Tensor]:
-    source = shown_path(directory / file)
-    with open_entry(directory, file, follow_links=follow_links) as stream:
-        _check_archive(stream, source)
-    real = entry_path(directory, file, follow_links=follow_links)
+def unpickle(stream: BinaryIO, origin: Path | BinaryIO, source: str, *, next_step: str = _SAVE_AGAIN) -> object:
+    """Return what a ``torch.save`` archive holds, weights-only; memory-mapped where ``origin`` is a path.
+
+    ``stream`` is the open archive, looked at before torch sees it; ``origin`` is what torch loads.
+
+    Raises:
+        InputError: it is no such archive, is compressed, or needs more than tensors and plain values.
+    """
+    _check_archive(stream, source, next_step)
     import torch  # nobody who reads safetensors needs it
 
+    stream.seek(0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            state = torch.load(real, map_location="cpu", mmap=True, weights_only=True)
+            return torch.load(origin, map_location="cpu", mmap=isinstance(origin, Path), weights_only=True)
     except Exception as error:  # noqa: BLE001 - an unpickler fails in any way that its input likes
         cause = _CAUSE.search(str(error))
         reason = quoted(cause[0] if cause else str(error).strip().partition("\n")[0])
         message = f"cannot be loaded weights-only ({type(error).__name__}: {reason})"
-        raise InputError.single(source, message, next_step=_SAVE_AGAIN) from None
+        raise InputError.single(source, message, next_step=next_step) from None
+
+
+def _load(directory: Path, file: str, *, follow_links: bool) -> dict[str, torch.Tensor]:
+    source = shown_path(directory / file)
+    with open_entry(directory, file, follow_links=follow_links) as stream:
+        state = unpickle(stream, entry_path(directory, file, follow_links=follow_links), source)
     if not isinstance(state, dict):
         raise InputError.single(source, "does not hold a state dict", next_step=_SAVE_AGAIN)
+    import torch
+
     tensors = {name: value for name, value in state.items() if isinstance(name, str) and torch.is_tensor(value)}
     if not tensors:
         raise InputError.single(source, "holds no named tensors", next_step=_SAVE_AGAIN)
     return tensors
 
 
-def _check_archive(stream: BinaryIO, source: str) -> None:
+def _check_archive(stream: BinaryIO, source: str, next_step: str) -> None:
     import zipfile
 
     try:
@@ -128,14 +141,14 @@ def _check_archive(stream: BinaryIO, source: str) -> None:
             entries = archive.infolist()
     except Exception:  # noqa: BLE001 - zipfile documents one error and raises half a dozen
         message = "is not a zip archive as torch.save writes it since 1.6"
-        raise InputError.single(source, message, next_step=_SAVE_AGAIN) from None
+        raise InputError.single(source, message, next_step=next_step) from None
     for entry in entries:
         if entry.compress_type != zipfile.ZIP_STORED or entry.compress_size != entry.file_size:
             message = f"is compressed ({quoted(entry.filename)}), which torch.save never does"
-            raise InputError.single(source, message, next_step=_SAVE_AGAIN)
+            raise InputError.single(source, message, next_step=next_step)
         if "/data/" not in entry.filename and entry.file_size > _MAX_PICKLE_BYTES:
             message = f"holds {quoted(entry.filename)} of {entry.file_size} bytes, more than {_MAX_PICKLE_BYTES}"
-            raise InputError.single(source, message, next_step=_SAVE_AGAIN)
+            raise InputError.single(source, message, next_step=next_step)
 
 
 class _Bounded(io.RawIOBase):

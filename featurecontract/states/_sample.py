@@ -22,7 +22,7 @@ class Sample:
     Attributes:
         token_ids: int64 ``[tokens]``.
         features: ``[tokens, k * H]``: the columns that go to the projection, in the file's order and dtype.
-        last: ``[tokens, H]``: the plane beside them, from which the trainer makes the target's logits; None without one.
+        last: ``[tokens, H]``: the plane beside them, of which the trainer makes the target's logits, or None.
         last_state: What the format says of it: ``residual`` is h[L], ``final_norm`` is norm(h[L]).
         loss_mask: bool ``[tokens]``: where the trainer counts a loss; None when the file does not say: everywhere.
         dims: Width of each plane in ``features`` where the format keeps planes apart; None where they are one tensor.
@@ -62,4 +62,5 @@ class Sample:
                 what = f"{width} columns are no whole number of planes" + (f" of {one}" if one else "")
                 raise InputError.single(self.source, what, next_step="give the target's hidden size", slug="width")
             dims = (one,) * (width // one)
-        return tuple(self.features.split(list(dims), dim=1))
+        starts = [sum(dims[:slot]) for slot in range(len(dims))]
+        return tuple(self.features[:, at : at + dim] for at, dim in zip(starts, dims, strict=True))

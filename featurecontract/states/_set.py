@@ -78,7 +78,10 @@ class StateSet:
 
 
 def open_states(
-    path: str | os.PathLike[str], *, format: str | None = None, follow_links: bool = False  # noqa: A002 - the word
+    path: str | os.PathLike[str],
+    *,
+    format: str | None = None,  # noqa: A002 - the word
+    follow_links: bool = False,
 ) -> StateSet:
     """Open a file or a folder of stored hidden states; the format is told by what the files hold.
 
