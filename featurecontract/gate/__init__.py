@@ -10,13 +10,15 @@ if TYPE_CHECKING:
     from featurecontract.gate._compose import compose_contract, pick_candidate
     from featurecontract.gate._inputs import Inputs, load_inputs, query_of, refused, target_text
     from featurecontract.gate._listing import json_schema, listing
-    from featurecontract.gate._record import record
+    from featurecontract.gate._record import record, record_target
+    from featurecontract.gate._recorded import RecordedTarget, write_recorded
     from featurecontract.gate._run import check, check_inputs, predict, predict_inputs
     from featurecontract.gate._verify import verify, verify_captures
     from featurecontract.gate._write import write_contract
 
 __all__ = [
     "Inputs",
+    "RecordedTarget",
     "check",
     "check_inputs",
     "compare_contracts",
@@ -30,11 +32,13 @@ __all__ = [
     "prediction_changes",
     "query_of",
     "record",
+    "record_target",
     "refused",
     "target_text",
     "verify",
     "verify_captures",
     "write_contract",
+    "write_recorded",
 ]
 
 # `check` is the command of a gate that runs at every deploy: it does not pay for what `init` and `diff` need.
@@ -44,7 +48,8 @@ _HOMES = {
     "_compose": ("compose_contract", "pick_candidate"),
     "_inputs": ("Inputs", "load_inputs", "query_of", "refused", "target_text"),
     "_listing": ("json_schema", "listing"),
-    "_record": ("record",),
+    "_record": ("record", "record_target"),
+    "_recorded": ("RecordedTarget", "write_recorded"),
     "_run": ("check", "check_inputs", "predict", "predict_inputs"),
     "_verify": ("verify", "verify_captures"),
     "_write": ("write_contract",),

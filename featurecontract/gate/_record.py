@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from featurecontract._version import __version__
 from featurecontract.contract import (
     CONTRACT_FILE,
     Contract,
-    Drafter,
-    Projection,
-    Provenance,
-    Statement,
     Target,
     Wiring,
     load,
     parse_wiring,
 )
-from featurecontract.errors import InputError, Problem, UsageError
-from featurecontract.gate._compose import compose_contract
-from featurecontract.gate._inputs import load_inputs
+from featurecontract.errors import InputError, UsageError
+from featurecontract.gate._recorded import RecordedTarget, checkpoint_directory, write_recorded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from featurecontract.probe import Recording
 
-__all__ = ["record"]
+__all__ = ["record", "record_target"]
 
 MIN_ROWS, MAX_ROWS = 48, 256
 _ANY_DEPTH = 100_000
@@ -100,16 +92,70 @@ def record(
             ``layer-mismatch`` where a contract says otherwise; or a file cannot be used.
         UsageError: an argument cannot be used.
     """
+    place = checkpoint_directory(out)
+    held = _held(contract, place, force=force)
+    recorded = record_target(
+        model,
+        wiring=wiring,
+        held=held,
+        token_ids=token_ids,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        layers=layers,
+        norm=norm,
+        embedding=embedding,
+        head=head,
+        rows=rows,
+        second_dtype=second_dtype,
+        seed=seed,
+        force=force,
+        gguf=gguf,
+        dtype=dtype,
+        device=device,
+        trust_remote_code=trust_remote_code,
+        name=name,
+        forward=forward,
+        progress=progress,
+    )
+    if progress is not None:
+        progress(f"writing {place / CONTRACT_FILE} and its probe")
+    return write_recorded(recorded, place, held=held, follow_links=follow_links)
+
+
+def record_target(
+    model: Any,
+    *,
+    wiring: Wiring | str | None = None,
+    held: Contract | None = None,
+    token_ids: Iterable[int] | None = None,
+    tokens: str | os.PathLike[str] | None = None,
+    tokenizer: Any = None,
+    layers: str | None = None,
+    norm: str | None = None,
+    embedding: str | None = None,
+    head: str | None = None,
+    rows: int = 64,
+    second_dtype: Any = "bfloat16",
+    seed: int = 0,
+    force: bool = False,
+    gguf: str | None = None,
+    dtype: str = "auto",
+    device: str | None = None,
+    trust_remote_code: bool = False,
+    name: str | None = None,
+    forward: Callable[[Any, Any], Any] | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> RecordedTarget:
+    """Run the target once; what comes out can be written beside any number of checkpoints (``write_recorded``).
+
+    Arguments and errors are those of ``record``; ``held`` is a contract that declares the features.
+    """
     from featurecontract import probe
 
     if not MIN_ROWS <= rows <= MAX_ROWS:
         raise UsageError(f"--rows {rows}: a probe has {MIN_ROWS} to {MAX_ROWS} rows; 64 are enough")
-    place = Path(out)
-    if not place.is_dir():
-        raise InputError.single(str(place), "is no directory", next_step="name the drafter's checkpoint directory")
     probe.require_torch()
     second = _dtype(second_dtype)
-    held = _held(contract, place, force=force)
     if held is None and wiring is None:
         raise UsageError("record needs --wiring, such as --wiring 0,3,31: the features that the drafter is trained on")
     if isinstance(wiring, str):
@@ -126,21 +172,14 @@ def record(
         name = name or loaded.name
     layout = probe.find_layout(model, layers=layers, norm=norm, embedding=embedding, head=head)
     wanted = _wiring(wiring, held, len(layout.layers), force=force)
-    base = held if held is not None and wanted == held.wiring else None
     vocab = probe.vocab_size_of(model, layout)
     ids, origin = probe.choose_tokens(rows, given=given, tokenizer=tokenizer, vocab_size=vocab, seed=seed)
     recording = probe.record_probe(
         model, layout, wanted, ids, second_dtype=second, seed=seed, forward=forward, progress=progress
     )
     facts = _facts(model, recording, probe.text_config(model), name=name, vocab_size=vocab, digest=digest)
-    if base is not None:
-        _require_same_target(base.target, facts, place)
-    else:
-        base = _composed(place, wanted, facts, recording.streams, follow_links=follow_links)
     origin = f"recorded from {facts.name or 'a target'} in {recording.dtype}, {rows} rows, tokens: {origin}"
-    say(f"writing {place / CONTRACT_FILE} and its probe")
-    reason = "; ".join([origin, *recording.data.notes])
-    return probe.write_probe(recording.data, base, place, dtype=recording.dtype, reason=reason)
+    return RecordedTarget(recording, facts, wanted, origin)
 
 
 def _held(contract: Contract | str | os.PathLike[str] | None, place: Path, *, force: bool) -> Contract | None:
@@ -212,79 +251,4 @@ def _facts(
         dtype=recording.dtype,
         quantization=str(getattr(method, "value", method))[:40] if method is not None else None,
         tokenizer_sha256=digest,
-    )
-
-
-def _require_same_target(declared: Target, facts: Target, place: Path) -> None:
-    pairs = (
-        ("num_hidden_layers", declared.num_hidden_layers, facts.num_hidden_layers),
-        ("hidden_size", declared.hidden_size, facts.hidden_size),
-    )
-    problems = tuple(
-        Problem(
-            place=f"target.{key}",
-            message=f"the contract says {wanted}, the target that was recorded has {given}",
-            next_step="record from the target that the drafter was trained for",
-        )
-        for key, wanted, given in pairs
-        if wanted != given
-    )
-    if problems:
-        raise InputError(str(place / CONTRACT_FILE), problems, slug="target-mismatch")
-
-
-def _composed(place: Path, wiring: Wiring, facts: Target, streams: int, *, follow_links: bool) -> Contract:
-    if os.path.lexists(place / "config.json"):
-        text = f"{_plain(facts.name)}:{facts.num_hidden_layers},{facts.hidden_size},{_word(facts.architecture)}"
-        inputs = load_inputs(str(place), target=text, ignore_contract=True, follow_links=follow_links)
-        known = replace(inputs.target, hc_mult=streams if streams > 1 else None, vocab_size=facts.vocab_size)
-        contract = compose_contract(replace(inputs, target=known), wiring, declared=True)
-    else:
-        contract = _alone(place, wiring.with_dim(facts.hidden_size * streams), facts)
-    statements = [
-        Statement(path="features", source="recorded", confidence=1.0, reason="stated for the recording, and recorded"),
-        *(item for item in contract.provenance.statements if item.path != "features"),
-    ]
-    provenance = replace(contract.provenance, tool="featurecontract record", statements=tuple(statements))
-    return replace(contract, target=facts, provenance=provenance)
-
-
-def _plain(name: str | None) -> str:
-    return name if name and name.isprintable() and "/" not in name else "target"
-
-
-def _word(architecture: str | None) -> str:
-    return architecture if architecture and architecture.isidentifier() else "Unknown"
-
-
-def _alone(place: Path, wiring: Wiring, facts: Target) -> Contract:
-    """Return a contract for a drafter that has no files yet: its training is about to start."""
-    width = wiring.width
-    assert width is not None  # noqa: S101 - every slice was given its width
-    return Contract(
-        name=place.resolve().name or "drafter",
-        method="eagle3",
-        target=facts,
-        drafter=Drafter(hidden_size=facts.hidden_size),
-        features=wiring.features,
-        projections=(
-            Projection(
-                tensor="fc.weight",
-                role="fc",
-                slots=tuple(feature.slot for feature in wiring.features),
-                in_features=width,
-                out_features=facts.hidden_size,
-            ),
-        ),
-        provenance=Provenance(
-            tool="featurecontract record",
-            tool_version=__version__,
-            date=dt.datetime.now(tz=dt.timezone.utc).date().isoformat(),
-            statements=tuple(
-                Statement(
-                    path=path, source="inferred", confidence=0.3, reason="no drafter was there when it was recorded"
-                )
-                for path in ("method", "drafter", "projections")
-            ),
-        ),
     )

@@ -17,6 +17,7 @@ from featurecontract.errors import InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
     from torch import Tensor
 
 __all__ = ["load_file"]

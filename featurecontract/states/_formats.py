@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from featurecontract.states._fields import Fields
 
 if TYPE_CHECKING:
-    from featurecontract.states._sample import LastState, Sample
     from collections.abc import Callable
+
+    from featurecontract.states._sample import LastState, Sample
 
 __all__ = ["FORMATS", "StateFormat", "format_of", "holds_states"]
 
