@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from featurecontract.gate._audit import audit_data
     from featurecontract.gate._changes import prediction_changes
     from featurecontract.gate._compare import compare_contracts
     from featurecontract.gate._compose import compose_contract, pick_candidate
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Inputs",
     "RecordedTarget",
+    "audit_data",
     "check",
     "check_inputs",
     "compare_contracts",
@@ -43,6 +45,7 @@ __all__ = [
 
 # `check` is the command of a gate that runs at every deploy: it does not pay for what `init` and `diff` need.
 _HOMES = {
+    "_audit": ("audit_data",),
     "_changes": ("prediction_changes",),
     "_compare": ("compare_contracts",),
     "_compose": ("compose_contract", "pick_candidate"),

@@ -26,7 +26,7 @@ from featurecontract.gate._inputs import load_inputs
 if TYPE_CHECKING:
     from featurecontract.probe import Recording
 
-__all__ = ["RecordedTarget", "checkpoint_directory", "write_recorded"]
+__all__ = ["RecordedTarget", "checkpoint_directory", "require_same_target", "write_recorded"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ def write_recorded(
     facts, recording = recorded.facts, recorded.recording
     if held is not None and recorded.wiring == held.wiring:
         base = held
-        _require_same_target(base.target, facts, place)
+        require_same_target(base.target, facts, str(place / CONTRACT_FILE))
     else:
         base = _composed(place, recorded.wiring, facts, recording.streams, follow_links=follow_links)
     if stated is not None:
@@ -84,7 +84,8 @@ def checkpoint_directory(out: str | os.PathLike[str]) -> Path:
     return place
 
 
-def _require_same_target(declared: Target, facts: Target, place: Path) -> None:
+def require_same_target(declared: Target, facts: Target, source: str) -> None:
+    """Raise `target-mismatch` where the recorded target has another depth or width than the declared one."""
     pairs = (
         ("num_hidden_layers", declared.num_hidden_layers, facts.num_hidden_layers),
         ("hidden_size", declared.hidden_size, facts.hidden_size),
@@ -99,7 +100,7 @@ def _require_same_target(declared: Target, facts: Target, place: Path) -> None:
         if wanted != given
     )
     if problems:
-        raise InputError(str(place / CONTRACT_FILE), problems, slug="target-mismatch")
+        raise InputError(source, problems, slug="target-mismatch")
 
 
 def _composed(place: Path, wiring: Wiring, facts: Target, streams: int, *, follow_links: bool) -> Contract:
