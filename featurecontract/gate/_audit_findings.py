@@ -13,7 +13,10 @@ if TYPE_CHECKING:
     from featurecontract.states import StateSet
     from featurecontract.states._scan import Scan
 
-__all__ = ["Tally"]
+__all__ = ["FEWEST_ROWS", "Tally"]
+
+#: Rows that a stored sequence must share with the probe before it is compared with it.
+FEWEST_ROWS = 16
 
 _SHOWN = 3
 _WORDS = {
@@ -50,7 +53,8 @@ class Tally:
     """Counts what scans found.
 
     Attributes:
-        usable: Indices of the files that could be read and have the contract's width.
+        usable: Indices of the files that could be read and hold whole planes.
+        shared: Those of them that begin with the probe's tokens.
         tokens: Tokens in all files read.
         compared: Files whose width was compared.
         wiring: The planes that the files should hold, the last one included, by the first file that could be read.
@@ -62,6 +66,7 @@ class Tally:
 
         self.contract, self.states = contract, states
         self.usable: list[int] = []
+        self.shared: list[int] = []
         self.tokens = self.compared = 0
         has_last = bool(states.format.last)
         self.wiring: Wiring = stored_wiring(contract, last=states.format.last_state if has_last else None)
@@ -85,8 +90,10 @@ class Tally:
             seen = self._at("width", ())
             seen.text = f"{result.width} columns go to the projection, the contract's features have {self._width}"
             seen.add(result.source)
-        else:
+        if result.width % self.contract.target.hidden_size == 0 or result.width == self._width:
             self.usable.append(index)
+            if result.probe_rows >= FEWEST_ROWS:
+                self.shared.append(index)
         for fault in result.faults:
             seen = self._at(fault.slug, fault.slots)
             if fault.rows is not None and seen.rows is None:

@@ -33,35 +33,28 @@ class Identification:
 
 def by_probe(
     states: StateSet,
-    usable: list[int],
+    chosen: list[int],
     contract: Contract,
     directory: Path,
-    wanted: int,
     *,
     confidence: float,
     links: bool,
 ) -> Identification:
-    """Identify the sequences that begin with the probe's tokens."""
+    """Identify the sequences that were seen to begin with the probe's tokens."""
     from featurecontract.probe import read_probe
-    from featurecontract.states._stored import FEWEST_ROWS, common_rows
 
     has_last = bool(states.format.last)
     if contract.probe is None:
         return Identification(findings=(_unidentified(states, "the contract has no probe"),), has_last=has_last)
     probe = read_probe(contract, directory, follow_links=links)
     out: list[tuple[Wiring, Observed]] = []
-    sequences = 0
-    for index in usable:
+    for index in chosen:
         sample = _again(states, index)
-        if sample is None or common_rows(sample, probe) < FEWEST_ROWS:
-            continue
-        out += _observed(states, sample, contract, probe, confidence)
-        sequences += 1
-        if sequences >= wanted:
-            break
+        if sample is not None:
+            out += _observed(states, sample, contract, probe, confidence)
     found: tuple[Finding, ...] = ()
-    if not out and usable:
-        found = (_unidentified(states, f"none of {len(usable)} sequences begins with the probe's tokens"),)
+    if not out:
+        found = (_unidentified(states, "no sequence begins with the probe's tokens"),)
     return Identification(observed=tuple(out), findings=found, has_last=has_last)
 
 
@@ -110,7 +103,8 @@ def by_target(
         require_same_target(contract.target, recorded.facts, "the contract")
         out += _observed(states, sample, contract, recorded.recording.data, confidence)
     found: tuple[Finding, ...] = ()
-    if not out and chosen:
+    if not out:
+        reasons = reasons or ["no file could be read"]
         found = (_unidentified(states, "no sequence could be identified: " + "; ".join(reasons[:3])),)
     return Identification(observed=tuple(out), findings=found, has_last=bool(states.format.last))
 

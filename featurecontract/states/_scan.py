@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import torch
 
 from featurecontract.identify._states import blank_state
-from featurecontract.states._stored import plane_widths
+from featurecontract.states._stored import common_rows, plane_widths
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import Tensor
 
     from featurecontract.contract import Wiring
@@ -46,7 +48,7 @@ class Scan:
         prints: By slot, a digest of the plane's first rows; empty for a blank plane.
         token_print: A digest of the token ids of the same rows.
         worst_token: The largest token id, or the smallest where one is negative.
-        loss_tokens: Tokens in the loss mask, None without one.
+        probe_rows: Leading tokens that are the probe's.
     """
 
     source: str
@@ -56,10 +58,10 @@ class Scan:
     prints: tuple[bytes, ...]
     token_print: bytes
     worst_token: int
-    loss_tokens: int | None
+    probe_rows: int
 
 
-def scan(sample: Sample, wiring: Wiring) -> Scan:
+def scan(sample: Sample, wiring: Wiring, *, probe_tokens: Sequence[int] = ()) -> Scan:
     """Return what is wrong with a sequence; ``wiring`` says what each stored plane should be, the last one included."""
     widths = plane_widths(sample, wiring)
     planes = _planes(sample, widths)
@@ -84,7 +86,7 @@ def scan(sample: Sample, wiring: Wiring) -> Scan:
         prints=tuple(b"" if state else _print(plane) for plane, state in zip(planes, states, strict=True)),
         token_print=_print(sample.token_ids),
         worst_token=low if low < 0 else high,
-        loss_tokens=int(sample.loss_mask.sum()) if sample.loss_mask is not None else None,
+        probe_rows=common_rows(sample.token_ids, torch.tensor(probe_tokens, dtype=torch.int64)),
     )
 
 

@@ -12,14 +12,13 @@ from featurecontract.contract import Contract, Feature, Wiring
 from featurecontract.identify import identify
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from featurecontract.findings import Observed
     from featurecontract.probe._data import ProbeData
     from featurecontract.states._sample import LastState, Sample
 
-__all__ = ["FEWEST_ROWS", "common_rows", "observe", "plane_widths", "stored_wiring"]
-
-#: Rows that a stored sequence must share with a probe before it is compared with it.
-FEWEST_ROWS = 16
+__all__ = ["common_rows", "observe", "plane_widths", "stored_wiring"]
 
 
 def stored_wiring(contract: Contract, *, last: LastState | None) -> Wiring:
@@ -52,10 +51,10 @@ def plane_widths(sample: Sample, wiring: Wiring) -> tuple[int, ...]:
     return (one,) * (total // one) if one and total % one == 0 else (total,)
 
 
-def common_rows(sample: Sample, probe: ProbeData) -> int:
+def common_rows(token_ids: Tensor, probe_tokens: Tensor) -> int:
     """Return how many leading tokens a sequence shares with a probe."""
-    count = min(len(sample), len(probe.token_ids))
-    same = sample.token_ids[:count] == probe.token_ids[:count]
+    count = min(len(token_ids), len(probe_tokens))
+    same = token_ids[:count] == probe_tokens[:count]
     return int(same.long().cumprod(0).sum())
 
 
@@ -67,7 +66,7 @@ def observe(
     Returns the wiring that they are held against, and the observation. Where the format leaves open whether the last
     plane is normed, either is what it should be.
     """
-    rows = common_rows(sample, probe)
+    rows = common_rows(sample.token_ids, probe.token_ids)
     parts = [sample.features[:rows].float()] + ([sample.last[:rows].float()] if sample.last is not None else [])
     call = Call(
         values=torch.cat(parts, dim=1),
