@@ -8,6 +8,9 @@ from tiny_runs import WIDTH, tokens, weights
 import featurecontract
 from featurecontract.capture import capturing, tag
 
+#: Where its parts are, for what records it.
+PATHS = {"layers": "layers", "norm": "norm", "embedding": "embedding", "head": "lm_head"}
+
 
 class Layer(torch.nn.Module):
     def __init__(self, attention, mlp):
@@ -61,10 +64,7 @@ def record_tiny(folder, wiring="0,3,6"):
         out=folder,
         wiring=wiring,
         token_ids=list(dict.fromkeys(tokens().tolist()))[:56] + tokens().tolist()[:8],
-        layers="layers",
-        norm="norm",
-        embedding="embedding",
-        head="lm_head",
+        **PATHS,
     )
     return folder
 
