@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,28 +13,30 @@ if TYPE_CHECKING:
 
 __all__ = ["Attachment"]
 
+_LOG = logging.getLogger("featurecontract.trainers")
+
 
 class Attachment:
-    """What was wrapped; ``detach`` puts everything back, and leaving a ``with`` does."""
+    """What was wrapped; ``detach`` puts everything back, and leaving a ``with`` does.
+
+    Attributes:
+        failure: What went wrong first in what was called behind the trainer's functions; empty while nothing did.
+    """
 
     def __init__(self, *, strict: bool = False) -> None:
-        """Start with nothing wrapped."""
-        self.strict = strict
+        """Start with nothing wrapped; ``strict`` lets failures through to the trainer."""
+        self.strict, self.failure = strict, ""
         self._undo: list[Callable[[], None]] = []
 
     def after(self, owner: Any, name: str, then: Callable[..., None]) -> None:
         """Call ``then(result, *args, **kwargs)`` behind a function of a module or a class; the result stays."""
-        original = getattr(owner, name)
-        own = name in vars(owner)
 
-        @functools.wraps(original)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
+        def call(original: Any, *args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
-            then(result, *args, **kwargs)
+            self.quietly(then, result, *args, **kwargs)
             return result
 
-        setattr(owner, name, wrapper)
-        self._undo.append(lambda: setattr(owner, name, original) if own else delattr(owner, name))
+        self.around(owner, name, call)
 
     def around(self, owner: Any, name: str, call: Callable[..., Any]) -> None:
         """Replace a function by ``call(original, *args, **kwargs)``."""
@@ -46,6 +49,17 @@ class Attachment:
 
         setattr(owner, name, wrapper)
         self._undo.append(lambda: setattr(owner, name, original) if own else delattr(owner, name))
+
+    def quietly(self, call: Callable[..., None], *args: Any, **kwargs: Any) -> None:
+        """Call something that must not end the trainer: a failure is logged once, and raised only with ``strict``."""
+        try:
+            call(*args, **kwargs)
+        except Exception as error:
+            if self.strict:
+                raise
+            if not self.failure:
+                self.failure = " ".join(f"{type(error).__name__}: {error}".split())[:600]
+                _LOG.warning("no feature contract was written, training goes on: %s", self.failure)
 
     def detach(self) -> None:
         """Put everything back."""

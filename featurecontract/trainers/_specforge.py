@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from featurecontract.contract import CONTRACT_FILE, Contract, load
 from featurecontract.contract.strict_json import read_json
-from featurecontract.errors import FeatureContractError, UsageError
+from featurecontract.errors import UsageError
 from featurecontract.trainers._attach import Attachment
 from featurecontract.trainers._emitter import Emitter, is_main_process
 from featurecontract.trainers._ids import LayerIds
@@ -90,17 +90,8 @@ class _Run:
         self.emitters[ids].emit(out)
 
     def exported(self, out: str, checkpoint: str, draft_config: str) -> None:
-        try:
-            found = self.ids or _from_contract(checkpoint) or _from_state(checkpoint)
-            found = found or _from_template(draft_config, self.target)
-        except (FeatureContractError, OSError, ValueError, KeyError) as error:
-            if self.options["strict"]:
-                raise
-            # The emitter logs, once, that there is nothing to write.
-            found = LayerIds(ids=(0,), convention="layer_output")
-            Emitter(target=None, ids=found)._log(out, error)  # noqa: SLF001
-            return
-        self.emit(found, Path(out))
+        found = self.ids or _from_contract(checkpoint) or _from_state(checkpoint)
+        self.emit(found or _from_template(draft_config, self.target), Path(out))
 
 
 def _layer_ids(ids: Iterable[int], key: str, reason: str, *, certain: bool = True) -> LayerIds:

@@ -47,7 +47,7 @@ def attach_speculators(*, target: Any = None, strict: bool = False, **options: A
             result = original(self, drafter, optimizer, epoch, *args, **kwargs)
         finally:
             state.inside -= 1
-        state.emit(getattr(drafter, "module", drafter), Path(self.path) / str(epoch))
+        attachment.quietly(state.emit, getattr(drafter, "module", drafter), Path(self.path) / str(epoch))
         return result
 
     for name in _CHECKPOINTERS:

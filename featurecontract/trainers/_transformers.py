@@ -22,12 +22,12 @@ def trainer_callback(*, target: Any, **options: Any) -> Any:
         UsageError: transformers is not installed, or an argument cannot be used.
     """
     try:
-        base = import_module("transformers").TrainerCallback
+        base: Any = import_module("transformers").TrainerCallback
     except ImportError:
         raise UsageError("trainer_callback needs transformers: pip install transformers") from None
     emitter = Emitter(target=target, **({"trainer": "transformers"} | options))
 
-    class ContractCallback(base):  # type: ignore[misc]
+    class ContractCallback(base):  # type: ignore[misc, valid-type]
         """Writes the contract behind every save."""
 
         def __init__(self) -> None:
