@@ -24,6 +24,7 @@ from featurecontract.gate._compose import compose_contract
 from featurecontract.gate._inputs import load_inputs
 
 if TYPE_CHECKING:
+    from featurecontract.contract._contract import MapKind
     from featurecontract.probe import Recording
 
 __all__ = ["RecordedTarget", "checkpoint_directory", "require_same_target", "write_recorded"]
@@ -45,11 +46,13 @@ def write_recorded(
     *,
     held: Contract | None = None,
     stated: Provenance | None = None,
+    d2t: MapKind | None = None,
     follow_links: bool = False,
 ) -> Contract:
     """Write a recorded target's probe into a checkpoint directory, with ``held`` or a contract composed for it.
 
     ``stated`` overrides the composed provenance wherever it says something: the trainer, its ids, their convention.
+    ``d2t`` is the kind of the vocabulary map where the trainer's code says it and the tensor alone does not.
     """
     from featurecontract import probe
 
@@ -62,6 +65,8 @@ def write_recorded(
         base = _composed(place, recorded.wiring, facts, recording.streams, follow_links=follow_links)
     if stated is not None:
         base = replace(base, provenance=_overridden(base.provenance, stated))
+    if d2t is not None and base.vocab.d2t is None and base.vocab.d2t_sha256 is not None:
+        base = replace(base, vocab=replace(base.vocab, d2t=d2t))
     reason = "; ".join([recorded.origin, *recording.data.notes])
     return probe.write_probe(recording.data, base, place, dtype=recording.dtype, reason=reason)
 

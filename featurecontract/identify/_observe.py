@@ -12,6 +12,7 @@ from featurecontract.contract import Feature, Wiring
 from featurecontract.findings import Finding, Observed, SlotReading, finding
 from featurecontract.identify._assemble import segments_of
 from featurecontract.identify._calibration import Limits
+from featurecontract.identify._joint_norm import read_joint_norm
 from featurecontract.identify._match import enough
 from featurecontract.identify._noise import say_noise
 from featurecontract.identify._row_findings import clean_rows
@@ -132,6 +133,8 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
         rows = len(kept)
         if enough(rows):
             readings |= read_slots(work, whole, sizes, kept, probe_rows, {slot: blocks[slot] for slot in live})
+            if point == "projection_input" and declared.pre_norm == "joint":
+                readings = read_joint_norm(readings, whole[kept], probe_rows, dict(enumerate(blocks)), work.probe)
         else:
             add(
                 work,
@@ -142,13 +145,15 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
             )
             readings |= {slot: undecided(declared, slot, dims[slot]) for slot in live}
     ordered = tuple(readings[slot] for slot in sorted(readings))
+    # The norm that is declared is part of the wiring, and no state of its slots.
+    seen = _without_expected_norm(ordered, declared, point)
     wiring = replace(
-        declared, features=tuple(item.feature for item in ordered), recurrent_state="unknown", pre_norm="unknown"
+        declared, features=tuple(item.feature for item in seen), recurrent_state="unknown", pre_norm="unknown"
     )
     for item in ordered:
         say_noise(work, item)
     wiring = replace(wiring, pre_norm=_pre_norm(declared, ordered, point), norm_before_residual=None, bias=None)
-    return wiring, _without_expected_norm(ordered, declared, point), rows
+    return wiring, seen, rows
 
 
 def _dims(work: Work, width: int) -> list[int] | None:

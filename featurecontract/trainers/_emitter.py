@@ -15,6 +15,7 @@ from featurecontract.trainers._ids import LayerIds
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from featurecontract.contract._contract import MapKind
     from featurecontract.gate import RecordedTarget
 
 __all__ = ["Emitter", "emit", "is_main_process"]
@@ -50,6 +51,7 @@ class Emitter:
         convention: str | None = None,
         trainer: str | None = None,
         trainer_version: str | None = None,
+        d2t: MapKind | None = None,
         tokenizer: Any = None,
         token_ids: Iterable[int] | None = None,
         rows: int = 64,
@@ -73,6 +75,7 @@ class Emitter:
             convention: ``layer_output`` (id k is h[k + 1]) or ``layer_input`` (id k is h[k]).
             trainer: Name of the trainer, for the provenance.
             trainer_version: Its version.
+            d2t: How the trainer's ``d2t`` counts: ``offset`` (target id minus draft id) or ``absolute``.
             tokenizer: Tokenizes the probe's text; a directory brings its own.
             token_ids: The probe's tokens, instead.
             rows: Rows of the probe.
@@ -101,7 +104,7 @@ class Emitter:
         self.ids: LayerIds | None = ids
         self.wiring: Wiring | str | None = wiring if ids is None else ids.wiring
         self.target, self.strict, self.failure = target, strict, ""
-        self.trainer, self.trainer_version = trainer, trainer_version
+        self.trainer, self.trainer_version, self.d2t = trainer, trainer_version, d2t
         self._options: dict[str, Any] = {
             "tokenizer": tokenizer,
             "token_ids": tuple(token_ids) if token_ids is not None else None,
@@ -152,7 +155,7 @@ class Emitter:
         # A contract without a probe that somebody wrote there gets the probe and keeps its own words.
         stated = self._provenance() if held is None else None
         base = held if held is not None and held.wiring == recorded.wiring else None
-        return write_recorded(recorded, out, held=base, stated=stated)
+        return write_recorded(recorded, out, held=base, stated=stated, d2t=self.d2t)
 
     def _record(self) -> RecordedTarget:
         if self._unrecordable is not None:
@@ -215,6 +218,15 @@ class Emitter:
             statements=(statement,),
         )
 
+    @property
+    def spelled(self) -> str:
+        """The features as ``--wiring`` reads them."""
+        if self.wiring is None or isinstance(self.wiring, str):
+            return self.wiring or ""
+        return ",".join(
+            "final_norm" if item.state == "final_norm" else str(item.boundary) for item in self.wiring.features
+        )
+
     def _log(self, out: str | os.PathLike[str], error: Exception) -> None:
         if self.failure:
             return
@@ -225,7 +237,7 @@ class Emitter:
             "featurecontract record TARGET --wiring %s --out %s",
             out,
             self.failure,
-            str(self.wiring).replace(" ", ""),
+            self.spelled,
             out,
         )
 

@@ -42,7 +42,7 @@ def attach_modelopt(*, target: Any = None, strict: bool = False, **options: Any)
         if not is_main_process():
             return
         model = self.model
-        given: dict[str, Any] = {"strict": strict, "trainer_version": _version()} | options
+        given: dict[str, Any] = {"strict": strict, "trainer_version": _version(), "d2t": "offset"} | options
         if "wiring" not in given:
             given |= _features(model)
         own = target is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
@@ -50,22 +51,11 @@ def attach_specforge(
         manager = import_module("specforge.training.checkpoint").CheckpointManager
     except ImportError as error:
         raise UsageError(f"attach_specforge needs specforge ({error})") from None
-    run = _Run(target, {"strict": strict, "trainer_version": _version()} | options)
+    run = _Run(target, {"strict": strict, "trainer_version": _version(), "d2t": "offset"} | options)
     if ids is not None:
         run.ids = _layer_ids(ids, _RUN_KEY, "stated for the run")
     attachment = Attachment(strict=strict)
-
-    def resolved(result: Any, *_args: Any, **_kwargs: Any) -> None:
-        if run.ids is None or run.ids.key == "resolved":
-            run.ids = _layer_ids(result, "resolved", "what SpecForge resolved for the run")
-
-    attachment.after(providers, "resolve_eagle_capture_layers", resolved)
-
-    def saved(result: Any, *_args: Any, **_kwargs: Any) -> None:
-        if run.ids is not None:
-            run.emit(run.ids, Path(result))
-
-    attachment.after(manager, "save", saved)
+    _watch_training(attachment, run, providers, manager)
 
     def exported(result: Any, checkpoint_path: Any, draft_config_path: Any, *_args: Any, **_kwargs: Any) -> None:
         if is_main_process():
@@ -74,6 +64,28 @@ def attach_specforge(
     for module, name in zip(modules, ("export_to_hf", "export_to_sglang"), strict=True):
         attachment.after(module, name, exported)
     return attachment
+
+
+def _watch_training(attachment: Attachment, run: _Run, providers: Any, manager: Any) -> None:
+    """Learn the run's ids where SpecForge resolves them, and leave a contract beside its training checkpoints."""
+
+    def resolved(result: Any, *_args: Any, **_kwargs: Any) -> None:
+        if run.ids is None:
+            run.ids = _layer_ids(result, "resolved", "what SpecForge resolved for the run")
+
+    def assembled(_result: Any, cfg: Any, draft_config: Any, target_config: Any, **_kwargs: Any) -> None:
+        # An offline run is assembled without asking for its layers; its data were captured by the same rule.
+        if run.ids is None:
+            providers.resolve_eagle_capture_layers(cfg, draft_config, target_config)
+
+    def saved(result: Any, *_args: Any, **_kwargs: Any) -> None:
+        if run.ids is not None:
+            run.emit(run.ids, Path(result))
+
+    attachment.after(providers, "resolve_eagle_capture_layers", resolved)
+    attachment.after(manager, "save", saved)
+    with contextlib.suppress(ImportError):  # exporting needs none of what training needs
+        attachment.after(import_module("specforge.training.assembly"), "_model_resume_provenance", assembled)
 
 
 class _Run:

@@ -38,7 +38,7 @@ def attach_speculators(*, target: Any = None, strict: bool = False, **options: A
     except ImportError as error:
         raise UsageError(f"attach_speculators needs speculators 0.5 or later ({error})") from None
     attachment = Attachment(strict=strict)
-    state = _Run(target, {"strict": strict, "trainer_version": _version()} | options)
+    state = _Run(target, {"strict": strict, "trainer_version": _version(), "d2t": "offset"} | options)
 
     def saved(original: Any, self: Any, drafter: Any, optimizer: Any, epoch: Any, *args: Any, **kwargs: Any) -> Any:
         # The checkpointer rewrites config.json behind save_pretrained: what counts is there when it returns.

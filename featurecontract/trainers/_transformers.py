@@ -27,7 +27,7 @@ def trainer_callback(*, target: Any, **options: Any) -> Any:
         raise UsageError("trainer_callback needs transformers: pip install transformers") from None
     emitter = Emitter(target=target, **({"trainer": "transformers"} | options))
 
-    class ContractCallback(base):  # type: ignore[misc, valid-type]
+    class ContractCallback(base):  # type: ignore[misc]
         """Writes the contract behind every save."""
 
         def __init__(self) -> None:
