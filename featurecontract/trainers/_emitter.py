@@ -154,8 +154,7 @@ class Emitter:
         recorded = self._record()
         # A contract without a probe that somebody wrote there gets the probe and keeps its own words.
         stated = self._provenance() if held is None else None
-        base = held if held is not None and held.wiring == recorded.wiring else None
-        return write_recorded(recorded, out, held=base, stated=stated, d2t=self.d2t)
+        return write_recorded(recorded, out, held=held, stated=stated, d2t=self.d2t)
 
     def _record(self) -> RecordedTarget:
         if self._unrecordable is not None:
