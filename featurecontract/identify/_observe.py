@@ -12,9 +12,9 @@ from featurecontract.contract import Feature, Wiring
 from featurecontract.findings import Finding, Observed, SlotReading, finding
 from featurecontract.identify._assemble import segments_of
 from featurecontract.identify._calibration import Limits
-from featurecontract.identify._joint_norm import read_joint_norm
 from featurecontract.identify._match import enough
 from featurecontract.identify._noise import say_noise
+from featurecontract.identify._pre_norm import read_pre_norm
 from featurecontract.identify._row_findings import clean_rows
 from featurecontract.identify._slots import read_slots
 from featurecontract.identify._states import blank_state, row_sizes
@@ -133,8 +133,9 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
         rows = len(kept)
         if enough(rows):
             readings |= read_slots(work, whole, sizes, kept, probe_rows, {slot: blocks[slot] for slot in live})
-            if point == "projection_input" and declared.pre_norm == "joint":
-                readings = read_joint_norm(readings, whole[kept], probe_rows, dict(enumerate(blocks)), work.probe)
+            if point == "projection_input":
+                at = dict(enumerate(blocks))
+                readings = read_pre_norm(declared.pre_norm, readings, whole[kept], probe_rows, at, work.probe)
         else:
             add(
                 work,

@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch")
 from tiny_runs import DEPTH, ROWS, WIDTH, probe_of, run, tokens, weights  # noqa: E402
 
 from featurecontract.capture import Call, Capture  # noqa: E402
+from featurecontract.contract import Projection  # noqa: E402
 from featurecontract.findings import diff  # noqa: E402
 from featurecontract.gate import verify_captures  # noqa: E402
 from featurecontract.identify import identify  # noqa: E402
@@ -250,3 +251,37 @@ def test_another_width_is_a_finding(made):
     report = verify_captures(contract, probe, [Capture(calls=(Call(values=torch.randn(ROWS, 100)),))], path="x")
     assert [item.slug for item in report.findings] == ["width"]
     assert report.exit_status == 1
+
+
+@pytest.mark.parametrize("kind", ["joint", "per_feature"])
+@pytest.mark.parametrize("bits", NOISE)
+def test_a_norm_before_the_projection_is_seen_behind_it(target, ids, made, kind, bits):
+    """speculators trains behind one norm over the whole row: no slot is scaled by it, and leaving it out is seen."""
+    wiring = (0, 3, 6)
+    probe, contract = made(wiring)
+    hidden = 3 * WIDTH
+    projection = Projection(
+        tensor="fc.weight", role="fc", slots=(0, 1, 2), in_features=hidden, out_features=WIDTH, pre_norm=kind
+    )
+    contract = replace(contract, projections=(projection,))
+    planes = run(target.quantised(bits), ids)
+    weight = 0.8 + 0.4 * torch.rand(hidden, generator=torch.Generator().manual_seed(2))
+
+    def normed(boundaries):
+        slots = [planes.boundary[b] for b in boundaries]
+        rows = torch.cat(slots, dim=1)
+        unit = _unit(rows) if kind == "joint" else torch.cat([_unit(item) for item in slots], dim=1)
+        return Capture(calls=(Call(values=unit * weight, point="projection_input", token_ids=tuple(ids.tolist())),))
+
+    assert slugs(probe, contract, normed(wiring)) == []
+    (found,) = identify(probe, contract, normed(wiring))
+    assert found.wiring.pre_norm == kind
+    assert found.wiring.boundaries == wiring
+    assert slugs(probe, contract, normed((0, 4, 7))) == ["layer-shift"]
+    raw = capture_of([planes.boundary[b] for b in wiring], token_ids=tuple(ids.tolist()))
+    bare = replace(raw, calls=tuple(replace(call, point="projection_input") for call in raw.calls))
+    assert slugs(probe, contract, bare) == ["norm-before-fc"]
+
+
+def _unit(values):
+    return values / values.square().mean(dim=1, keepdim=True).add(1e-6).sqrt()
