@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from docs_lines import run_lines
 from modelopt_run import IDS, converted, export, offline_outputs, train
 from tiny_target import DRAFT_VOCAB, HIDDEN, LAYERS, sequences
 
@@ -183,3 +184,16 @@ def test_the_callback_in_transformers_own_trainer(target, tmp_path):
         assert contract.probe is not None
         assert contract.target.num_hidden_layers == LAYERS
     assert len(calls) == 1
+
+
+def test_the_lines_of_the_page(target, tmp_path):
+    run_lines("ModelOpt", model=converted(target), out=tmp_path / "export")["attachment"].detach()
+    assert featurecontract.load(tmp_path / "export").wiring.boundaries == (2, 4, 5)
+    (tmp_path / "converted").mkdir()
+    left = run_lines("transformers' Trainer", target=str(target), out=tmp_path / "converted")
+    assert left["callback"].emitter.trainer == "AngelSlim"
+    assert featurecontract.load(tmp_path / "converted").wiring.boundaries == (2, 4, 5)
+    for step in (100, 200):
+        (tmp_path / f"step-{step}").mkdir()
+    run_lines("Your own loop", target=str(target), out=tmp_path)
+    assert featurecontract.load(tmp_path / "step-200").provenance.trainer == "mine"

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
 import torch
+from docs_lines import run_lines
 from specforge_run import DEFAULT_IDS, RUN_IDS, draft_config, export, prepare, train
 from tiny_target import DRAFT_VOCAB, HIDDEN, LAYERS, probe_tokens
 
@@ -172,3 +176,31 @@ def test_its_exporter_goes_on_where_no_contract_can_be_written(runs, tmp_path, c
     assert (tmp_path / "out" / "model.safetensors").exists()
     assert not (tmp_path / "out" / "feature_contract.json").exists()
     assert sum(item.name == "featurecontract.trainers" for item in caplog.records) == 1
+
+
+def test_the_lines_of_the_page(runs, target, tmp_path):
+    made = runs(RUN_IDS)
+    names = {"checkpoint": str(made.checkpoint), "draft_config": str(made.config), "out": str(tmp_path / "out")}
+    run_lines("SpecForge", target=str(target), ids=RUN_IDS, **names)["attachment"].detach()
+    contract = featurecontract.load(tmp_path / "out")
+    assert contract.wiring.boundaries == (1, 3, 6)
+    assert contract.provenance.ids == RUN_IDS
+    assert contract.target.tokenizer_sha256 is not None
+
+
+def test_the_launcher(runs, target, tmp_path):
+    made = runs(RUN_IDS)
+    places = f"--checkpoint {made.checkpoint} --draft-config {made.config} --output-dir {tmp_path / 'out'}"
+    theirs = f"export --to sglang {places}"
+    ours = ["specforge", "--strict", "--target", str(target), "--ids", "0,2,5"]
+    command = [sys.executable, "-m", "featurecontract.trainers", *ours, "--", *theirs.split()]
+    done = subprocess.run(
+        command,
+        env=os.environ | {"TORCHDYNAMO_DISABLE": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert featurecontract.load(tmp_path / "out").wiring.boundaries == (1, 3, 6)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 import speculators_run
+from docs_lines import run_lines
 from speculators_run import IDS, prepare, train
 from tiny_target import HIDDEN, probe_tokens
 
@@ -91,23 +94,41 @@ def test_unsorted_ids_are_fed_in_the_order_of_the_layers(target, tmp_path):
     assert featurecontract.verify(tmp_path / "run" / "0", [captured]).exit_status == 0
 
 
-def test_a_dry_run_leaves_one_too(target, tmp_path):
-    data = prepare(target, tmp_path / "data")
-    train(target, data, tmp_path / "run", "--dry-run", ids=(0, 4, 5))
-    contract = featurecontract.load(tmp_path / "run")
-    assert contract.wiring.boundaries == (0, 4, 5)
-    assert contract.probe is not None
-
-
 def test_training_goes_on_where_no_contract_can_be_written(target, tmp_path, caplog):
     data = prepare(target, tmp_path / "data")
-    train(target, data, tmp_path / "run", attach={"strict": False, "target": str(tmp_path / "none")})
-    assert (tmp_path / "run" / "0" / "model.safetensors").exists()
-    assert not (tmp_path / "run" / "0" / "feature_contract.json").exists()
+    train(target, data, tmp_path / "run", "--dry-run", attach={"strict": False, "target": str(tmp_path / "none")})
+    assert (tmp_path / "run" / "model.safetensors").exists()
+    assert not (tmp_path / "run" / "feature_contract.json").exists()
     said = [item for item in caplog.records if item.name == "featurecontract.trainers"]
     assert len(said) == 1
     assert "training goes on" in said[0].message
     assert "featurecontract record TARGET --wiring 2,4,5" in said[0].message
+
+
+def test_the_line_of_the_page(target, tmp_path):
+    data = prepare(target, tmp_path / "data")
+    left = run_lines("speculators")
+    try:
+        speculators_run.run(
+            f"train --dry-run --speculator-type eagle3 --verifier-name-or-path {target} --data-path {data} --save-path "
+            f"{tmp_path / 'run'} --target-layer-ids 0 4 5".split()
+        )
+    finally:
+        left["attachment"].detach()
+    # A dry run leaves one, too, and the embedding is a layer input like any other.
+    contract = featurecontract.load(tmp_path / "run")
+    assert contract.wiring.boundaries == (0, 4, 5)
+    assert contract.target.tokenizer_sha256 is not None
+
+
+def test_the_launcher(target, tmp_path):
+    data = prepare(target, tmp_path / "data")
+    theirs = f"train --dry-run --speculator-type eagle3 --verifier-name-or-path {target} --data-path {data} --save-path"
+    command = [sys.executable, "-m", "featurecontract.trainers", "speculators", "--strict", "--", *theirs.split()]
+    done = subprocess.run([*command, str(tmp_path / "run")], capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    # Without ids its default: h[2], h[L // 2], h[L - 3].
+    assert featurecontract.load(tmp_path / "run").wiring.boundaries == (2, 4, 5)
 
 
 def test_detaching_puts_its_functions_back():
