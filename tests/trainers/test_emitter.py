@@ -129,7 +129,11 @@ def test_training_is_not_disturbed(tmp_path):
     before = torch.random.get_rng_state()
     values = {name: value.clone() for name, value in target.state_dict().items()}
     kept = {name: value.data_ptr() for name, value in target.named_parameters()}
+    dtypes = set()
+    hook = target.register_forward_pre_hook(lambda module, _args: dtypes.update(p.dtype for p in module.parameters()))
     emitter(target).emit(folder(tmp_path))
+    hook.remove()
+    assert dtypes == {torch.float32}  # never cast while an optimizer may hold them
     assert torch.equal(torch.random.get_rng_state(), before)
     assert all(item.training for item in target.modules())
     assert all(torch.equal(values[name], value) for name, value in target.state_dict().items())

@@ -132,6 +132,7 @@ def main(out: Path) -> None:
 
     target = make_target(out / "target")
     work = out / "work-speculators"
+    work.mkdir(parents=True, exist_ok=True)
     data = prepare(target, work / "data")
     train(target, data, work / "run")
     checkpoint = next(path for path in sorted((work / "run").iterdir()) if (path / "model.safetensors").exists())
