@@ -60,7 +60,8 @@ def test_a_capture_of_an_engine_says_all_it_knows(healthy):
         assert call.positions == tuple(range(call.positions[0], call.positions[0] + 4))
 
 
-def test_compiled_it_is_fed_the_same(recorded, tmp_path):
+def test_compiled_and_in_a_process_of_its_own_it_is_fed_the_same(recorded, tmp_path, monkeypatch):
+    monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
     case = recorded("llama", [1, 3, 5], "1,3,5")
     found = reports(case, tmp_path, only=("prefill", "decode"), options={"enforce_eager": False})
     assert {name: (item.problem, report.verdict) for name, (item, report) in found.items()} == {
