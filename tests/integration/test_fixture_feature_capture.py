@@ -112,7 +112,7 @@ def test_asking_for_it_and_capturing_nothing_is_an_error(run):
 
 
 def test_without_a_probe_and_without_torch(run, tiny):
-    file = tiny / "ckpt" / "feature_contract.safetensors"
+    file = tiny / "ckpt" / "feature_contract.probe"
     file.rename(tiny / "aside")
     result = run(WITH + "engine.prefill(shot.token_ids)")
     assert result.parseoutcomes()["errors"] == 1

@@ -135,7 +135,7 @@ def _truncated(folder):
 
 
 def _no_probe(folder):
-    (folder / "ckpt" / "feature_contract.safetensors").unlink()
+    (folder / "ckpt" / "feature_contract.probe").unlink()
 
 
 def _no_rows(folder):
