@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from featurecontract.identify._states import blank_state
+from featurecontract.identify._states import blank_state, row_sizes
 from featurecontract.states._stored import common_rows, plane_widths
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def scan(sample: Sample, wiring: Wiring, *, probe_tokens: Sequence[int] = ()) ->
     """Return what is wrong with a sequence; ``wiring`` says what each stored plane should be, the last one included."""
     widths = plane_widths(sample, wiring)
     planes = _planes(sample, widths)
-    states = [blank_state(plane) for plane in planes]
+    states = [blank_state(plane, row_sizes(plane, [(0, int(plane.shape[1]))])[:, 0]) for plane in planes]
     faults = [
         PlaneFault(slug=state, slots=(slot,), rows=_bad_rows(planes[slot]) if state == "non-finite" else None)
         for slot, state in enumerate(states)
