@@ -13,7 +13,11 @@ from featurecontract.errors import UsageError
 from featurecontract.live import live_report, options_from_file, options_from_text, phases, run_live
 from featurecontract.live._job import other_prompts, read_job
 
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="vLLM is here: tests/real/vllm")
+# The folder tests/real/vllm is found by that name too, as a namespace without a file.
+_FOUND = importlib.util.find_spec("vllm")
+pytestmark = pytest.mark.skipif(
+    _FOUND is not None and _FOUND.origin is not None, reason="vLLM is here: tests/real/vllm"
+)
 
 
 def run(case, out, **how):
