@@ -69,6 +69,7 @@ LIBRARIES = {
     "rich": ("render()", "cli()"),
     "click": ("cli",),
     "jinja2": ("render()",),
+    "matplotlib": ("render/_plot.py()",),
     "yaml": ("serving()",),
     "packaging": ("runtimes()",),
 }

@@ -79,6 +79,18 @@ class Checkpoint:
             return [*map(bool, data)]
         return [*_little_endian(data, code)]
 
+    def read_bytes(self, name: str) -> bytearray:
+        """Return a tensor's elements, row-major and little-endian, in memory of their own.
+
+        Raises:
+            InputError: there is no such tensor, or it cannot be read.
+        """
+        facts = self._facts(name)
+        out = bytearray()
+        for chunk in self._chunks(facts):
+            out += chunk
+        return out
+
     def sha256(self, name: str) -> str:
         """Return the SHA-256 of a tensor's bytes (row-major, little-endian), in hexadecimal; reads in pieces.
 

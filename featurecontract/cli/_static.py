@@ -136,6 +136,7 @@ def check(
 @dialect_option
 @click.option("--features", metavar="LIST", help="The features it was trained on: boundaries, embedding, final_norm.")
 @click.option("--convention", type=click.Choice(("layer_output", "layer_input")), help="What the config's ids count.")
+@click.option("--from-search", metavar="FILE", help="The features that `replay --search -o json` found, as inferred.")
 @click.option("--name", metavar="NAME", help="Name in the contract; the directory's by default.")
 @click.option("--digests", is_flag=True, help="Record the sha256 of the interface's tensors; reads their data.")
 @click.option("--force", is_flag=True, help="Replace the contract that is there.")
@@ -146,12 +147,13 @@ def init(
     dialect: str | None,
     features: str | None,
     convention: str | None,
+    from_search: str | None,
     name: str | None,
     digests: bool,
     force: bool,
     follow_links: bool,
 ) -> None:
-    """Write a contract beside CKPT: from --features, or from its config where only one reading fits."""
+    """Write a contract beside CKPT: from --features, from a search, or from its config where only one reading fits."""
     from featurecontract.gate import write_contract
 
     click.echo(
@@ -161,6 +163,7 @@ def init(
             dialect=dialect,
             features=features,
             convention=convention,
+            from_search=from_search,
             name=name,
             digests=digests,
             force=force,

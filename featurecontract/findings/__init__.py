@@ -3,15 +3,18 @@
 from featurecontract.findings._catalogue import Rule, catalogue, rule_for
 from featurecontract.findings._diff import diff, feature_values
 from featurecontract.findings._finding import Finding, Severity, finding
+from featurecontract.findings._replayed import Estimate, Replayed
 from featurecontract.findings._report import REPORT_VERSION, Observed, Predicted, Report, SlotReading
 from featurecontract.findings._verdict import EXIT_STATUS, Verdict, verdict_of
 
 __all__ = [
     "EXIT_STATUS",
     "REPORT_VERSION",
+    "Estimate",
     "Finding",
     "Observed",
     "Predicted",
+    "Replayed",
     "Report",
     "Rule",
     "Severity",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from featurecontract.findings._verdict import EXIT_STATUS, Verdict, verdict_of
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from featurecontract.contract import Feature, Wiring
     from featurecontract.findings._finding import Finding
+    from featurecontract.findings._replayed import Replayed
 
 __all__ = ["REPORT_VERSION", "Predicted", "Report"]
 
@@ -101,6 +102,8 @@ class Report:
     num_hidden_layers: int | None = None
     predicted: tuple[Predicted, ...] = ()
     observed: tuple[Observed, ...] = ()
+    replayed: tuple[Replayed, ...] = ()
+    search: Mapping[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
     compared: int = 0
     strict: bool = False

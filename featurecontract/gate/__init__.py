@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from featurecontract.gate._listing import json_schema, listing
     from featurecontract.gate._record import record, record_target
     from featurecontract.gate._recorded import RecordedTarget, write_recorded
+    from featurecontract.gate._replay import ReplayOptions, replay
     from featurecontract.gate._run import check, check_inputs, predict, predict_inputs
     from featurecontract.gate._verify import verify, verify_captures
     from featurecontract.gate._write import write_contract
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Inputs",
     "RecordedTarget",
+    "ReplayOptions",
     "audit_data",
     "check",
     "check_inputs",
@@ -36,6 +38,7 @@ __all__ = [
     "record",
     "record_target",
     "refused",
+    "replay",
     "target_text",
     "verify",
     "verify_captures",
@@ -53,6 +56,7 @@ _HOMES = {
     "_listing": ("json_schema", "listing"),
     "_record": ("record", "record_target"),
     "_recorded": ("RecordedTarget", "write_recorded"),
+    "_replay": ("ReplayOptions", "replay"),
     "_run": ("check", "check_inputs", "predict", "predict_inputs"),
     "_verify": ("verify", "verify_captures"),
     "_write": ("write_contract",),

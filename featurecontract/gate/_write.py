@@ -16,6 +16,7 @@ from featurecontract.contract import (
 )
 from featurecontract.errors import InputError, Problem, UsageError
 from featurecontract.gate._compose import compose_contract, pick_candidate
+from featurecontract.gate._from_search import found_by_search
 from featurecontract.gate._inputs import load_inputs
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def write_contract(
     dialect: str | None = None,
     features: str | None = None,
     convention: str | None = None,
+    from_search: str | None = None,
     name: str | None = None,
     digests: bool = False,
     force: bool = False,
@@ -57,11 +59,16 @@ def write_contract(
         for item in inputs.recognition.findings
         if item.slug in ("ids-conflict", "ids-out-of-range", "ids-ambiguous")
     ]
-    if blocking and features is None:
+    if blocking and features is None and from_search is None:
         problems = tuple(Problem(place="", message=item.message, next_step=item.next_step) for item in blocking)
         raise InputError(str(directory), problems, slug=blocking[0].slug)
     candidate: Candidate | None = None
-    if features is not None:
+    if from_search is not None:
+        if features is not None or convention is not None:
+            raise UsageError("--from-search brings the features; leave --features and --convention out")
+        candidate = found_by_search(from_search, num_hidden_layers=inputs.target.num_hidden_layers)
+        wiring = candidate.wiring
+    elif features is not None:
         wiring = parse_wiring(features, num_hidden_layers=inputs.target.num_hidden_layers)
         if convention is not None:
             raise UsageError("--features are boundaries already; leave --convention out")

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 from featurecontract.errors import UsageError
 from featurecontract.render._clean import clean
 from featurecontract.render._contract import describe_contract
+from featurecontract.render._plot import check_plot, plot_replayed
 
 if TYPE_CHECKING:
     from featurecontract.findings import Report
 
-__all__ = ["FORMATS", "KINDS", "clean", "describe_contract", "render", "report_schema"]
+__all__ = ["FORMATS", "KINDS", "check_plot", "clean", "describe_contract", "plot_replayed", "render", "report_schema"]
 
 FORMATS: tuple[str, ...] = ("text", "json", "junit", "github", "markdown", "sarif", "html")
 KINDS: tuple[str, ...] = ("check", "predict")

@@ -11,7 +11,7 @@ from featurecontract.render._view import ordered
 
 if TYPE_CHECKING:
     from featurecontract.contract import Wiring
-    from featurecontract.findings import Finding, Observed, Predicted, Report
+    from featurecontract.findings import Estimate, Finding, Observed, Predicted, Replayed, Report
 
 __all__ = ["finding_object", "render", "report_object"]
 
@@ -37,6 +37,10 @@ def report_object(report: Report, *, kind: str = "check") -> dict[str, Any]:
         out["predicted"] = {item.runtime: _predicted_object(item) for item in report.predicted}
     if report.observed:
         out["observed"] = [_observed_object(item) for item in report.observed]
+    if report.replayed:
+        out["replayed"] = [_replayed_object(item) for item in report.replayed]
+    if report.search is not None:
+        out["search"] = dict(report.search)
     # The lists of slots and findings are complete; what hangs from them is bounded one by one.
     return {key: _bounded(value) for key, value in out.items()} | {
         "findings": [finding_object(item) for item in ordered(report)]
@@ -113,6 +117,24 @@ def _observed_object(item: Observed) -> dict[str, Any]:
             }
     about = {"capture": item.source, "runtime": item.runtime, "phase": item.phase, "point": item.point}
     return about | {"rows": item.rows} | out
+
+
+def _replayed_object(item: Replayed) -> dict[str, Any]:
+    """Return a replayed wiring: its features, and its figures with their intervals."""
+    about = {"declared": item.declared, "states": item.source, "sequences": item.sequences, "rows": item.rows}
+    figures: dict[str, Any] = {
+        "accuracy": [_estimate_object(figure) for figure in item.accuracy],
+        "agreement": [_estimate_object(figure) for figure in item.agreement] or None,
+        "acceptance_length": None if item.acceptance_length is None else _estimate_object(item.acceptance_length),
+    }
+    if item.log_likelihood is not None:
+        figures["log_likelihood"] = item.log_likelihood
+    return about | figures | wiring_object(item.wiring)
+
+
+def _estimate_object(item: Estimate) -> dict[str, Any]:
+    interval = None if item.low is None or item.high is None else [round(item.low, 6), round(item.high, 6)]
+    return {"value": round(item.value, 6), "interval": interval, "samples": item.samples}
 
 
 def finding_object(item: Finding) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from featurecontract.render._clean import clean
 from featurecontract.render._predict_table import COLUMNS, SLOTS_NOTE, predict_table
-from featurecontract.render._view import entries, legend, predicted_text, slot_rows, subject, summary
+from featurecontract.render._view import entries, legend, predicted_text, replayed_rows, slot_rows, subject, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,6 +42,9 @@ def _check(report: Report) -> Iterator[str]:
         if len(report.predicted) > MAX_RUNTIMES:
             rows.append([f"and {len(report.predicted) - MAX_RUNTIMES} more", ""])
         yield from _table(("runtime", "predicted"), rows)
+    if replayed := replayed_rows(report):
+        yield ""
+        yield from _table(replayed[0], [list(row) for row in replayed[1:]])
     for entry in islice(entries(report), MAX_FINDINGS):
         yield ""
         yield f"## {entry.level}: {_escape(entry.heading)}"

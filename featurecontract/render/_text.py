@@ -13,6 +13,7 @@ from featurecontract.render._view import (
     legend,
     observed_text,
     predicted_text,
+    replayed_rows,
     slot_rows,
     subject,
     summary,
@@ -49,6 +50,7 @@ def _check(report: Report, *, color: bool) -> Iterator[str]:
         yield f"{'':<{LABEL}} and {len(report.predicted) - MAX_RUNTIMES} more runtimes"
     for seen in report.observed[:MAX_RUNTIMES]:
         yield f"{'observed':<{LABEL}} {clean(seen.runtime or 'capture', limit=80)}: {observed_text(seen)}"
+    yield from _replayed(report)
     for entry in islice(entries(report), MAX_FINDINGS):
         yield ""
         yield from _finding(entry, color=color)
@@ -61,6 +63,22 @@ def _check(report: Report, *, color: bool) -> Iterator[str]:
         yield from (f"  {line}" for line in spelled)
     yield ""
     yield _paint(str(summary(report)), _VERDICTS[report.verdict], color=color)
+
+
+def _replayed(report: Report) -> Iterator[str]:
+    rows = replayed_rows(report)
+    if not rows:
+        return
+    what = "the target's own choice" if report.replayed[0].agreement else "the text's next token"
+    first = report.replayed[0]
+    yield ""
+    yield f"{'replayed':<{LABEL}} {first.sequences} sequences; by step, how often the draft token is {what}"
+    yield f"{'':<{LABEL}} (over rows whose earlier steps were right), with the 95 % interval over sequences"
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for row in rows:
+        yield (
+            f"{'':<{LABEL}}   " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )
 
 
 def _slots(rows: list[tuple[str, str, str]]) -> Iterator[str]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from featurecontract.contract import Wiring
-    from featurecontract.findings import Finding, Observed, Predicted, Report
+    from featurecontract.findings import Estimate, Finding, Observed, Predicted, Report
 
 __all__ = [
     "Entry",
@@ -36,6 +36,7 @@ __all__ = [
     "observed_text",
     "ordered",
     "predicted_text",
+    "replayed_rows",
     "slot_rows",
     "subject",
     "summary",
@@ -43,6 +44,7 @@ __all__ = [
 
 MAX_ALTERNATIVES = 8
 MAX_LEGEND = 16
+MAX_REPLAYED = 50
 CAVEAT = (
     "what a runtime makes of an id also depends on its version, the target and the list: "
     "write the ids that a next step names"
@@ -185,6 +187,30 @@ def observed_text(item: Observed) -> str:
     where = f"{clean(item.phase, limit=40)}, " if item.phase else ""
     about = f"({where}{clean(item.point, limit=40)}; {item.rows} rows; confidence at least {sure:.2f})"
     return f"{wiring_text(item.wiring)} {about}"
+
+
+def replayed_rows(report: Report) -> list[tuple[str, ...]]:
+    """Return the replayed wirings as a table with its heading: each step's figure with its interval, the length."""
+    items = report.replayed[:MAX_REPLAYED]
+    if not items:
+        return []
+    steps = max(len(item.measure) for item in items)
+    rows = [("wiring", *(f"step {step}" for step in range(1, steps + 1)), "acceptance length", "rows")]
+    for item in items:
+        cells = [estimate_text(figure, percent=True) for figure in item.measure]
+        length = "" if item.acceptance_length is None else estimate_text(item.acceptance_length)
+        name = wiring_text(item.wiring) + (" (declared)" if item.declared else "")
+        rows.append((name, *cells, *[""] * (steps - len(cells)), length, str(item.rows)))
+    return rows
+
+
+def estimate_text(item: Estimate, *, percent: bool = False) -> str:
+    """Return ``34.8 % [32.1, 37.5]``, or a plain number."""
+    factor, digits, unit = (100, 1, " %") if percent else (1, 2, "")
+    text = f"{item.value * factor:.{digits}f}{unit}"
+    if item.low is None or item.high is None:
+        return text
+    return f"{text} [{item.low * factor:.{digits}f}, {item.high * factor:.{digits}f}]"
 
 
 def crash_text(item: Predicted) -> str:

@@ -165,7 +165,7 @@ def test_no_tensors_read(tmp_path):
 
 
 def test_a_real_size_takes_milliseconds(tmp_path):
-    ids = sorted(random.Random(0).sample(range(163_840), 32_000))  # noqa: S311 - a fixture
+    ids = sorted(random.Random(0).sample(range(163_840), 32_000))
     tensors = {"d2t": int64(offsets(ids)), "t2d": mask(163_840, ids)}
     checkpoint = open_checkpoint(write_checkpoint(tmp_path, tensors))
     best = 1.0

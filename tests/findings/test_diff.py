@@ -229,7 +229,7 @@ def test_another_source_is_no_plane_of_the_target():
 @pytest.mark.parametrize("count", [100, 10_000])
 def test_long_lists_take_no_longer_than_they_must(count):
     """A contract may be hostile; a search over every shift and every slot left out took minutes for 100 slots."""
-    random = Random(count)  # noqa: S311 - no secret
+    random = Random(count)
     declared = [random.randrange(1, 10_000) for _ in range(count)]
     start = time.process_time()
     for actual in (

@@ -299,7 +299,7 @@ def on_disk(random: Random, path: Path) -> None:
 
 def build(seed: int, directory: Path, files: dict[str, bytes]) -> tuple[list[str], str]:
     """Write the files of a case and return its command line and what was done, for the message."""
-    random = Random(seed)  # noqa: S311 - the same cases in every run are the point
+    random = Random(seed)
     shutil.rmtree(directory, ignore_errors=True)
     for name, data in files.items():
         path = directory / name

@@ -1,0 +1,93 @@
+"""Replay: a drafter's own weights on recorded hidden states, under any wiring. torch is loaded on first use only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from featurecontract.replay._drafter import Drafter, State
+    from featurecontract.replay._estimate import (
+        Comparison,
+        Estimate,
+        acceptance_length,
+        paired,
+        paired_counts,
+        paired_sums,
+        step_accuracies,
+    )
+    from featurecontract.replay._live import LiveTexts, cut
+    from featurecontract.replay._measure import Tally, measure
+    from featurecontract.replay._read import read_drafter, read_tensor
+    from featurecontract.replay._rope import RopeSpec
+    from featurecontract.replay._search import Found, Ranked, search
+    from featurecontract.replay._spec import DrafterSpec
+    from featurecontract.replay._target import TargetParts, parts_of_checkpoint, parts_of_model
+    from featurecontract.replay._texts import PlaneName, RecordedTexts, Text, Texts, batches, names_of, wiring_planes
+    from featurecontract.replay._unroll import Step, unroll
+
+__all__ = [
+    "Comparison",
+    "Drafter",
+    "DrafterSpec",
+    "Estimate",
+    "Found",
+    "LiveTexts",
+    "PlaneName",
+    "Ranked",
+    "RecordedTexts",
+    "RopeSpec",
+    "State",
+    "Step",
+    "Tally",
+    "TargetParts",
+    "Text",
+    "Texts",
+    "acceptance_length",
+    "batches",
+    "cut",
+    "measure",
+    "names_of",
+    "paired",
+    "paired_counts",
+    "paired_sums",
+    "parts_of_checkpoint",
+    "parts_of_model",
+    "read_drafter",
+    "read_tensor",
+    "search",
+    "step_accuracies",
+    "unroll",
+    "wiring_planes",
+]
+
+_HOMES = {
+    "_drafter": ("Drafter", "State"),
+    "_estimate": (
+        "Comparison",
+        "Estimate",
+        "acceptance_length",
+        "paired",
+        "paired_counts",
+        "paired_sums",
+        "step_accuracies",
+    ),
+    "_live": ("LiveTexts", "cut"),
+    "_measure": ("Tally", "measure"),
+    "_read": ("read_drafter", "read_tensor"),
+    "_rope": ("RopeSpec",),
+    "_search": ("Found", "Ranked", "search"),
+    "_spec": ("DrafterSpec",),
+    "_target": ("TargetParts", "parts_of_checkpoint", "parts_of_model"),
+    "_texts": ("PlaneName", "RecordedTexts", "Text", "Texts", "batches", "names_of", "wiring_planes"),
+    "_unroll": ("Step", "unroll"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name from its module on first use."""
+    from importlib import import_module
+
+    for module, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"featurecontract.replay.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

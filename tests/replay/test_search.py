@@ -1,0 +1,103 @@
+"""The search finds what a drafter was trained with, says how sure it is, and names nobody where it cannot know."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny_drafters import Tiny
+from written_by import written_by
+
+from featurecontract.checkpoint import open_checkpoint
+from featurecontract.errors import InputError, UsageError
+from featurecontract.replay import PlaneName, Text, read_drafter, search
+
+TRUE = (PlaneName(0), PlaneName(2), PlaneName(5))
+
+
+def tiny(tmp_path, **fields):
+    Tiny(**fields).write(tmp_path)
+    return read_drafter(open_checkpoint(tmp_path))
+
+
+@pytest.mark.parametrize("pre_norm", ["none", "joint", "per_feature"])
+@pytest.mark.parametrize("wiring", [TRUE, (PlaneName(5), PlaneName(0), PlaneName(8, "final_norm"))], ids=str)
+def test_the_trained_wiring_is_found(tmp_path, pre_norm, wiring):
+    drafter = tiny(tmp_path, pre_norm=pre_norm)
+    texts = written_by(drafter, wiring)
+    found = search(drafter, texts, tuple(texts[0].planes), confidence=0.99)
+    assert found.winner == wiring == found.ranking[0].wiring
+    assert found.possible == 10 * 9 * 8
+    assert found.full_replays <= 16 < found.screened < found.possible
+    assert found.confidence >= 0.99
+    assert found.margin == min(item.behind.margin for item in found.ranking[1:]) > 3
+    assert found.tied == (wiring,)
+    values = [item.log_likelihood for item in found.ranking]
+    assert values == sorted(values, reverse=True)
+
+
+def test_four_slots_and_two(tmp_path):
+    for planes, wiring in ((2, TRUE[:2]), (4, (PlaneName(1), PlaneName(7), PlaneName(3), PlaneName(4)))):
+        drafter = tiny(tmp_path / str(planes), planes=planes)
+        texts = written_by(drafter, wiring)
+        assert search(drafter, texts, tuple(texts[0].planes)).winner == wiring
+
+
+def test_equal_planes_leave_it_open(tmp_path):
+    drafter = tiny(tmp_path)
+    texts = [
+        Text(t.token_ids, {**t.planes, PlaneName(3): t.planes[PlaneName(2)]}, source=t.source)
+        for t in written_by(drafter, TRUE)
+    ]
+    found = search(drafter, texts, tuple(texts[0].planes))
+    assert found.winner is None
+    assert set(found.tied) == {TRUE, (PlaneName(0), PlaneName(3), PlaneName(5))}
+    assert found.confidence < 0.95
+
+
+def test_a_drafter_that_never_saw_these_features_has_no_winner(tmp_path):
+    drafter = tiny(tmp_path)
+    texts = written_by(drafter, TRUE, follow=0.0, sequences=30)
+    found = search(drafter, texts, tuple(texts[0].planes), confidence=0.99)
+    assert found.winner is None
+
+
+def test_too_little_is_refused(tmp_path):
+    drafter = tiny(tmp_path)
+    texts = written_by(drafter, TRUE)
+    for few in (texts[:7], [Text(t.token_ids[:12], {k: v[:12] for k, v in t.planes.items()}) for t in texts], []):
+        with pytest.raises(InputError, match="too few to rank on"):
+            search(drafter, few, tuple(texts[0].planes))
+    with pytest.raises(UsageError, match="nothing to choose from"):
+        search(drafter, texts, TRUE[:2])
+
+
+def test_only_as_many_tokens_as_asked(tmp_path):
+    drafter = tiny(tmp_path)
+    texts = written_by(drafter, TRUE, sequences=30)
+    read = []
+
+    def reading():
+        for text in texts:
+            read.append(text)
+            yield text
+
+    found = search(drafter, reading(), tuple(texts[0].planes), max_tokens=600)
+    assert found.sequences == 15
+    assert len(read) <= 16
+    assert found.winner == TRUE
+
+
+def test_the_seed_changes_the_starts_and_not_the_answer(tmp_path):
+    drafter = tiny(tmp_path, seed=5)
+    texts = written_by(drafter, TRUE, seed=5)
+    assert {search(drafter, texts, tuple(texts[0].planes), seed=seed).winner for seed in range(5)} == {TRUE}
+
+
+def test_a_feature_that_overflows_is_impossible_not_missing(tmp_path):
+    drafter = tiny(tmp_path)
+    texts = written_by(drafter, TRUE)
+    broken = [
+        Text(t.token_ids, {**t.planes, PlaneName(6): torch.full_like(t.planes[PlaneName(6)], torch.inf)}) for t in texts
+    ]
+    found = search(drafter, broken, tuple(texts[0].planes))
+    assert found.ranking[0].wiring == TRUE
