@@ -16,6 +16,7 @@ import pytest
 import featurecontract
 from featurecontract.errors import InputError
 from featurecontract.live._http import Server
+from featurecontract.live._job import other_prompts
 from featurecontract.live._run import package_environment
 
 
@@ -75,6 +76,7 @@ def test_a_running_server_is_sent_the_probe_and_leaves_its_capture_when_it_is_ki
     """One server with the plugin on: its tokens are those of an engine without, and SIGTERM loses nothing."""
     case = recorded("llama", [1, 3, 5], "1,3,5")
     port, place = free_port(), tmp_path / "captured"
+    prompt = list(other_prompts(tuple(case.probe.token_ids.tolist()))[0][:30])
     environment = package_environment() | {
         "FEATURECONTRACT_CAPTURE": str(place),
         "VLLM_ENABLE_V1_MULTIPROCESSING": "1",
@@ -87,11 +89,11 @@ def test_a_running_server_is_sent_the_probe_and_leaves_its_capture_when_it_is_ki
             assert taken.returncode == 2
             assert f"port {port} of 127.0.0.1 is in use" in taken.stderr
             url = f"http://127.0.0.1:{port}"
-            served = ask(port, case.probe.token_ids.tolist()[:30])
+            served = ask(port, prompt)
             # Among other traffic, whose decode steps are nothing to compare with.
             done = cli("capture", case.place, "--runtime", "vllm", "--out", place, "--url", url)
             assert done.returncode == 0, done.stderr
-            assert ask(port, case.probe.token_ids.tolist()[:30]) == served
+            assert ask(port, prompt) == served
             time.sleep(2)
         finally:
             os.killpg(running.pid, signal.SIGTERM)
@@ -103,7 +105,7 @@ def test_a_running_server_is_sent_the_probe_and_leaves_its_capture_when_it_is_ki
     assert sum(call["phase"] == "decode" for call in rows[-4:]) > 0
     report = featurecontract.verify(case.place, [place / "probe"])
     assert (report.verdict, {item.rows for item in report.observed}) == ("pass", {64})
-    plain = engine_without_us(case, case.probe.token_ids.tolist()[:30])
+    plain = engine_without_us(case, prompt)
     assert served == plain
 
 
