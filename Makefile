@@ -85,6 +85,10 @@ real-trainers-ready:
 real-trainers: real-trainers-ready
 	for name in $(TRAINERS); do PYTHONPATH=$(CURDIR) $(VENVS)/$$name/bin/python -m pytest -q --show-capture=no tests/real/trainers/with_$$name || exit 1; done
 
+# The reference drafter against their own modules; modelopt has no part in it.
+real-replay:
+	for name in speculators specforge; do PYTHONPATH=$(CURDIR) $(VENVS)/$$name/bin/python -m pytest -q tests/real/replay/with_$$name || exit 1; done
+
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
 	$(BIN)/python docs/make_runtimes.py

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
-from tiny_target import HIDDEN, LAYERS, PATHS, VOCAB, target
 
 from featurecontract.checkpoint import open_checkpoint
 from featurecontract.contract import Feature, Wiring, parse_wiring
@@ -25,6 +26,14 @@ from featurecontract.replay import (
     wiring_planes,
 )
 from featurecontract.states import open_states
+
+_spec = importlib.util.spec_from_file_location(
+    "probe_tiny_target", Path(__file__).parents[1] / "probe" / "tiny_target.py"
+)
+tiny_target = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(tiny_target)
+HIDDEN, LAYERS, PATHS, VOCAB = tiny_target.HIDDEN, tiny_target.LAYERS, tiny_target.PATHS, tiny_target.VOCAB
+target = tiny_target.target
 
 EVERY = [PlaneName(b) for b in range(LAYERS + 1)]
 SEQUENCES = [torch.arange(40).tolist(), torch.arange(60, 85).tolist()]

@@ -1,9 +1,17 @@
-"""Each file needs its own library, and the libraries need environments of their own: elsewhere nothing is collected."""
+"""Parity with real trainers: a folder is collected where its library is installed; elsewhere the summary says so."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
-_NEEDS = {"test_speculators_parity.py": "speculators", "test_specforge_parity.py": "specforge"}
+HERE = Path(__file__).parent
+LIBRARIES = {path.name: path.name.removeprefix("with_") for path in sorted(HERE.glob("with_*"))}
+NOT_RUN = [folder for folder, library in LIBRARIES.items() if importlib.util.find_spec(library) is None]
+collect_ignore = NOT_RUN
 
-collect_ignore = [file for file, library in _NEEDS.items() if importlib.util.find_spec(library) is None]
+
+def pytest_terminal_summary(terminalreporter):
+    for folder in NOT_RUN:
+        library = LIBRARIES[folder]
+        terminalreporter.write_line(f"NOT RUN tests/real/replay/{folder}: {library} is not installed here (make real-replay)")
