@@ -14,4 +14,6 @@ collect_ignore = NOT_RUN
 def pytest_terminal_summary(terminalreporter):
     for folder in NOT_RUN:
         library = LIBRARIES[folder]
-        terminalreporter.write_line(f"NOT RUN tests/real/replay/{folder}: {library} is not installed here (make real-replay)")
+        terminalreporter.write_line(
+            f"NOT RUN tests/real/replay/{folder}: {library} is not installed here (make real-replay)"
+        )
