@@ -16,16 +16,17 @@ __all__ = ["bits_of", "say_noise"]
 # What an undeclared deployment usually is at most, and methods that do not say their bits.
 USUAL_BITS = 4
 PLAIN = re.compile(r"|none|no|false|(b?f(loat)?|fp)(16|32)|half|unquantized", re.IGNORECASE)
-# The number in w4a16, q4_k_m, int4, nvfp4, fp8, 8bit; methods that say none are usually of 4 bits.
+# The number in w4a16, q4_k_m, int4, nvfp4, fp8, 8bit. Methods that say none, such as gguf and awq, are usually of 4
+# bits and may be of 2: that is no claim.
 NUMBER = re.compile(r"(?:w|q|int|fp|nf|float|iq)_?([1-8])(?![0-9])|([1-8])[-_ ]?bit", re.IGNORECASE)
 
 
-def bits_of(quantization: str) -> int:
-    """Return the bits per weight that a name such as ``fp8``, ``awq`` or ``w4a16`` stands for; 16 for none."""
+def bits_of(quantization: str) -> int | None:
+    """Return the bits per weight that ``fp8`` or ``w4a16`` states, 16 for none; None for ``awq``, which states none."""
     if PLAIN.fullmatch(quantization.strip()):
         return 16
     found = NUMBER.search(quantization)
-    return int(found[1] or found[2]) if found else USUAL_BITS
+    return int(found[1] or found[2]) if found else None
 
 
 def say_noise(work: Work, reading: SlotReading) -> None:
@@ -39,14 +40,15 @@ def say_noise(work: Work, reading: SlotReading) -> None:
     if feature.boundary in (None, 0) or not reading.margin or reading.confidence < work.confidence:
         return
     declared = work.quantization or work.contract.target.quantization or ""
-    bits = bits_of(declared)
+    stated = bits_of(declared)
+    bits = USUAL_BITS if stated is None else stated
     if work.dtype.startswith(("float8", "fp8", "int8")):
         bits = min(bits, 8)
     expected = least_similarity(bits, floor=work.probe.floor)
     if reading.similarity >= expected:
         return
     # A contract without a word on quantisation is no claim that the server has none; a capture's "none" is.
-    claimed = bool(declared)
+    claimed = bool(declared) and stated is not None
     severity: Severity = "warning"
     said = f"{declared} explains" if claimed and bits < 16 else "a runtime that quantises nothing explains"  # noqa: PLR2004
     if not claimed:
