@@ -6,7 +6,9 @@ quantisation error is common to all rows, and a row bootstrap is certain when it
 
 from __future__ import annotations
 
-__all__ = ["Limits", "confidence_of"]
+import math
+
+__all__ = ["Limits", "confidence_of", "least_row", "least_similarity", "scale_tolerance"]
 
 
 class Limits:
@@ -14,6 +16,10 @@ class Limits:
 
     # Fewer rows than this do not standardise a channel.
     FEWEST_ROWS = 12
+    # A capture that ends before this part of the probe says so.
+    REACHED = 0.75
+    # Passes of at least so many rows are also looked at each by itself.
+    ROWS_APART = 32
     # More rows than this add nothing: 64 name every boundary as well as 256 do (docs/identification.md).
     MOST_ROWS = 128
     # s >= 0.4 and u >= 0.3 let none of 775 wrong identifications pass among 7,192 (DESIGN, section 7).
@@ -24,6 +30,9 @@ class Limits:
     # The same for a row under noise that is nearer to another probe row than to its own: healthy ones of int3 in groups
     # stay above 0.48 (SmolLM2, 256 rows, three roundings), rows that are another's fall to 0.4 and less.
     NOISY_ROW_DROP = 0.5
+    # And where rows agree well: nearer to another row, and off its own by more than this times the root of what the
+    # median row lacks, a tenth at least. Healthy rows of like context are off by 1.0 of it at most.
+    UNSETTLED_ROW = 1.2
     # Median row agreement below which a single bad row is taken for noise.
     CLEAN_ROWS = 0.8
     # The part of the rows that must agree on one map before it is believed.
@@ -42,6 +51,24 @@ class Limits:
     PARTIAL = (0.2, 0.64)
     # Below this similarity the ratio is noise as well.
     PARTIAL_SIMILARITY = 0.55
+    # Blocks of columns that are looked at apart, none narrower than this; a block this much less alike than the others
+    # is something else. Healthy ones stay above 0.89 of the median at int4, and 0.80 at int3 (SmolLM2; second model:
+    # 0.96).
+    COLUMN_BLOCKS, LEAST_COLUMNS, COLUMN_DROP = 16, 16, 0.5
+    # A row this many times larger or smaller than its plane's, beside the others: at fp8 healthy ones reach 1.9; at
+    # int4 two of 63 rows are beyond it at most (SmolLM2, 12 roundings of two levels, every boundary).
+    ROW_SIZE = 2.5
+    # Usual agreement of rows from which one wrong row is one; below, this many are needed.
+    CLEAN_ROW, NOISY_ROWS = 0.95, 3
+
+
+def least_row(usual: float) -> float:
+    """Return the agreement with its own plane that a row of a slot stays above, where rows usually have ``usual``.
+
+    Healthy rows (six roundings, nine slots): 0.87 at fp8 where rows usually have 0.99; the second lowest 0.32 at int4
+    in groups (0.83) and 0.17 at int4 per row (0.75). Rows of another token have 0 and little more.
+    """
+    return usual * (1.0 - max(0.2, 1.8 * math.sqrt(max(0.0, 1.0 - usual))))
 
 
 def confidence_of(similarity: float, margin: float) -> float:
@@ -73,8 +100,10 @@ def least_similarity(bits: int, *, floor: float) -> float:
 def scale_tolerance(similarity: float) -> tuple[float, float]:
     """Return the factors between which a slice counts as unscaled, by how noisy it is.
 
-    Healthy norm ratios reach 0.94 to 1.13 at int4 (DESIGN, section 7); 0.97 to 1.03 hold at bfloat16.
+    Weight noise changes sizes too, by more the more it turns rows: over four levels, 20 dithered roundings and every
+    boundary, factors reach 1.01 at a similarity of 0.998, 1.03 at 0.99, 1.05 at 0.96, 1.08 at 0.85 and 1.24 at 0.65
+    (SmolLM2-135M), 1.03 at 0.98 (second model); a dozen rows of a capture say it less well than all. So a twentieth is
+    seen under bfloat16, and a third under int4.
     """
-    if similarity >= 0.98:  # noqa: PLR2004 - bfloat16 and fp8 stay above
-        return (0.97, 1.03)
-    return (0.8, 1.25)
+    spread = min(0.29, 0.03 + 0.45 * math.sqrt(max(0.0, 1.0 - similarity)))
+    return (math.exp(-spread), math.exp(spread))

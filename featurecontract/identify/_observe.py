@@ -10,10 +10,11 @@ import torch
 
 from featurecontract.contract import Feature, Wiring
 from featurecontract.findings import Finding, Observed, SlotReading, finding
-from featurecontract.identify._assemble import segments_of
+from featurecontract.identify._assemble import Segment, segments_of
 from featurecontract.identify._calibration import Limits
 from featurecontract.identify._match import enough
 from featurecontract.identify._noise import say_noise
+from featurecontract.identify._parts import say_parts
 from featurecontract.identify._pre_norm import read_pre_norm
 from featurecontract.identify._row_findings import clean_rows
 from featurecontract.identify._slots import read_slots
@@ -43,16 +44,18 @@ def identify(
         confidence: Below this a slot is ``inconclusive``, which is no pass.
 
     Returns:
-        One observation for each phase, point and width; none when nothing was captured. Rows of the point
+        One observation for each phase, point, width, rank and place; none when nothing was captured. Rows of the point
         ``recurrent`` are the drafter's own and are not compared; a note says so.
     """
-    groups: dict[tuple[str, str, int], list[Call]] = {}
+    groups: dict[tuple[str, str, int, int, str], list[Call]] = {}
     for call in capture.calls:
-        groups.setdefault((call.phase, call.point, call.values.shape[1]), []).append(call)
-    alone = all(point == "recurrent" for _, point, _ in groups)
+        # One rank, or one of several places, may be wrong alone.
+        place = str(call.extra.get("place", ""))
+        groups.setdefault((call.phase, call.point, call.values.shape[1], call.rank, place), []).append(call)
+    alone = all(point == "recurrent" for _, point, *_ in groups)
     out = []
     slots: tuple[SlotReading, ...]
-    for (phase, point, _), calls in groups.items():
+    for (phase, point, *_), calls in groups.items():
         said = capture.extra.get("quantization")
         work = Work(
             contract, probe, confidence, dtype=calls[0].dtype, quantization=said if isinstance(said, str) else ""
@@ -61,7 +64,8 @@ def identify(
             _say_recurrent(work, calls, alone=alone)
             wiring, slots, rows = _unknown(contract.wiring, 0), (), 0
         else:
-            wiring, slots, rows = _observe(work, calls, point)
+            wiring, slots, rows, segments = _observe(work, calls, point)
+            out += _apart(work, segments, slots, phase=phase, point=point, source=capture.source)
         work.findings = merge_slots(work.findings)
         out.append(
             Observed(
@@ -75,6 +79,46 @@ def identify(
             )
         )
     return tuple(out)
+
+
+def _apart(
+    work: Work, segments: list[Segment], slots: tuple[SlotReading, ...], *, phase: str, point: str, source: str
+) -> list[Observed]:
+    """Return the passes that were fed something else than all passes together, each as an observation of its own.
+
+    What most of them are hides one that is wrong: a request of a batch, the second prompt, a chunk that came again.
+    """
+    out: list[Observed] = []
+    long = [item for item in segments if len(item.claimed) >= Limits.ROWS_APART]
+    if len(segments) < 2 or not long:  # noqa: PLR2004
+        return out
+    pooled = {item.slot: item.feature for item in slots}
+    for number, segment in enumerate(long):
+        alone = Work(work.contract, work.probe, work.confidence, dtype=work.dtype, quantization=work.quantization)
+        wiring, found, rows = _read_segments(alone, [segment], point)
+        sure = [item for item in found if item.confidence >= work.confidence]
+        if all(_same(item.feature, pooled.get(item.slot)) for item in sure):
+            continue
+        name = f"request {segment.request}" if segment.request else f"pass {number}"
+        out.append(
+            Observed(
+                phase=f"{phase} {name}".strip(),
+                point=point,
+                wiring=wiring,
+                slots=found,
+                findings=tuple(merge_slots(alone.findings)),
+                rows=rows,
+                source=source,
+            )
+        )
+    return out
+
+
+def _same(first: Feature, second: Feature | None) -> bool:
+    """Whether two readings of a slot say the same; scales that are both there may differ a little."""
+    if second is None or (first.boundary, first.state) != (second.boundary, second.state):
+        return False
+    return (first.scale == 1.0) == (second.scale == 1.0)
 
 
 def merge_slots(findings: list[Finding]) -> list[Finding]:
@@ -94,12 +138,13 @@ def merge_slots(findings: list[Finding]) -> list[Finding]:
     return list(merged.values())
 
 
-def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tuple[SlotReading, ...], int]:
+def _observe(
+    work: Work, calls: Sequence[Call], point: str
+) -> tuple[Wiring, tuple[SlotReading, ...], int, list[Segment]]:
     declared = work.contract.wiring
-    width = calls[0].values.shape[1]
-    dims = _dims(work, width)
+    dims = _dims(work, calls[0].values.shape[1])
     if dims is None:
-        return _unknown(declared, 0), (), 0
+        return _unknown(declared, 0), (), 0, []
     segments = segments_of(calls, work.probe, token_shift=work.contract.alignment.token_shift)
     if not segments:
         work.findings.append(
@@ -109,7 +154,30 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
                 next_step="send the contract's probe.token_ids through the engine and capture again",
             )
         )
-        return _unknown(declared, len(dims)), (), 0
+        return _unknown(declared, len(dims)), (), 0, []
+    wiring, slots, rows = _read_segments(work, segments, point, calls)
+    reached, count = max(int(item.claimed[-1]) for item in segments) + 1, len(work.probe.token_ids)
+    if reached < Limits.REACHED * count:
+        add(
+            work,
+            "rows-missing",
+            f"the capture ends with row {reached - 1} of the probe's {count}: nothing is said of the others",
+            tuple(range(len(dims))),
+            severity="note",
+            rows=((reached, count),),
+            details={"count": count - reached},
+            next_step="send the whole probe, and raise max_rows if the capture was bounded",
+        )
+    return wiring, slots, rows, segments
+
+
+def _read_segments(
+    work: Work, segments: list[Segment], point: str, calls: Sequence[Call] = ()
+) -> tuple[Wiring, tuple[SlotReading, ...], int]:
+    """Name the slots of rows whose place in the probe is claimed; ``calls`` are looked through for stale buffers."""
+    declared = work.contract.wiring
+    width = segments[0].values.shape[1]
+    dims = _dims(work, width) or []
     starts = [sum(dims[:slot]) for slot in range(len(dims))]
     blocks = list(zip(starts, dims, strict=True))
     whole = segments[0].values if len(segments) == 1 else torch.cat([item.values for item in segments])
@@ -136,6 +204,9 @@ def _observe(work: Work, calls: Sequence[Call], point: str) -> tuple[Wiring, tup
             if point == "projection_input":
                 at = dict(enumerate(blocks))
                 readings = read_pre_norm(declared.pre_norm, readings, whole[kept], probe_rows, at, work.probe)
+            # Behind a norm sizes are the norm's; the point in front of it says the same of rows and columns.
+            if point == "features" or declared.pre_norm not in ("joint", "per_feature"):
+                say_parts(work, whole, kept, probe_rows, dict(enumerate(blocks)), readings)
         else:
             add(
                 work,

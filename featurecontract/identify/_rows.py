@@ -92,7 +92,9 @@ def _settle(claimed: Tensor, affinity: Tensor) -> RowMap | None:
     if settled.float().mean() >= Limits.ROW_MAJORITY:
         weak = own < centre * Limits.ROW_DROP
         if centre >= Limits.CLEAN_ROWS:
-            bad = rows[weak | ~settled]
+            # Rows of like context are alike, and the nearest one may be the other under any noise.
+            drop = max(0.1, Limits.UNSETTLED_ROW * max(0.0, 1 - centre) ** 0.5)
+            bad = rows[weak | (~settled & (own < centre * (1 - drop)))]
         else:
             # Under noise a row may be nearer to a probe row of like context than to its own; it is another row only
             # where its own fits it badly as well. One row may fall out by itself; two say more.
