@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -29,6 +30,9 @@ MAX_LOADED_ROWS = 200_000
 MAX_LOADED_BYTES = 2 * 2**30
 _SLUG = "nothing-captured"
 _PER_ROW = frozenset({"token_ids", "positions", "drafter_token_ids", "accepted", "requests"})
+# More processes than any engine shards one projection over.
+_MAX_SHARDS = 4096
+_VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,2}")
 _AGAIN = "capture again, or save it again with featurecontract.capture.save"
 _T = TypeVar("_T")
 
@@ -114,7 +118,7 @@ class _Document:
         if not isinstance(value, dict) or "capture_version" not in value:
             _refuse(self.source, "is not a capture (it has no capture_version)", _AGAIN)
         version = self.want(value, "capture_version", str, "")
-        if version.split(".")[0] != CAPTURE_VERSION.split(".", maxsplit=1)[0]:
+        if not _VERSION.fullmatch(version) or version.split(".")[0] != CAPTURE_VERSION.split(".", maxsplit=1)[0]:
             _refuse(self.source, f"has capture_version {quoted(version)}; known: 1", "upgrade featurecontract")
         self.value = value
         self.calls: list[dict[str, Any]] = self.want(value, "calls", list, "")
@@ -142,13 +146,17 @@ class _Document:
             isinstance(shard, list) and [type(n) for n in shard] == [int, int] and 0 <= shard[0] < shard[1]
         ):
             self.bad(f"{place}.shard", "must be null or [index, count]")
+        if shard is not None and shard[1] > _MAX_SHARDS:
+            self.bad(f"{place}.shard", f"says {shard[1]} shards, above the limit of {_MAX_SHARDS}")
         cached = self.want(call, "cached", dict, place)
         if any(type(rows) is not int or rows < 0 for rows in cached.values()):
             self.bad(f"{place}.cached", "must give a whole number for each request")
         labels = call.get("requests")
         if labels is not None and not (isinstance(labels, list) and all(isinstance(label, str) for label in labels)):
             self.bad(f"{place}.requests", "must be null or a list of labels")
-        self.want(call, "extra", dict, place)
+        extra = self.want(call, "extra", dict, place)
+        if "place" in extra:
+            self.want(extra, "place", str, f"{place}.extra")
 
     def want(self, held: dict[str, Any], key: str, kind: type[_T], place: str) -> _T:
         found = held.get(key)

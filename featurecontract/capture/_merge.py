@@ -19,6 +19,8 @@ __all__ = ["merge"]
 
 _NEXT_STEP = "verify the captures one by one, or capture again with Tap(..., shard=(index, count)) on every rank"
 
+_MAX_NAMED = 8
+
 
 class _Placed(NamedTuple):
     """A call, and its place among the calls of its own process."""
@@ -98,10 +100,11 @@ def _gather(
     parts: dict[int, list[_Placed]] = defaultdict(list)
     for key, item in zip(keys, placed, strict=True):
         parts[key].append(item)
-    missing = [key for key in wanted if key not in parts]
-    if missing:
-        there = ", ".join(str(key) for key in sorted(parts))
-        _refuse(f"{point}: {what} {missing[0]} of {len(wanted)} is missing (there are: {there})", _NEXT_STEP)
+    # The first one is enough: the count of shards is the file's word.
+    missing = next((key for key in wanted if key not in parts), None)
+    if missing is not None:
+        there = ", ".join(str(key) for key in sorted(parts)[:_MAX_NAMED])
+        _refuse(f"{point}: {what} {missing} of {len(wanted)} is missing (there are: {there})", _NEXT_STEP)
     columns = [_without_replicas(parts[key]) for key in wanted]
     lengths = [len(column) for column in columns]
     if len(set(lengths)) > 1 and not cut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import traceback
 from typing import Any
 
 import click
@@ -18,6 +19,8 @@ __all__ = ["cli", "main"]
 
 COULD_NOT_CHECK = 2
 INTERRUPTED = 130
+#: With this environment variable set, an internal error shows its traceback as well.
+TRACEBACK = "FEATURECONTRACT_TRACEBACK"
 
 
 def main(arguments: list[str] | None = None) -> Any:
@@ -65,6 +68,14 @@ def _dispatch(arguments: list[str] | None) -> None:
             _drop_output()
             sys.exit(COULD_NOT_CHECK)
         raise
+    except Exception as error:  # noqa: BLE001 - a traceback ends with status 1, which would read as a verdict
+        if os.environ.get(TRACEBACK):
+            with contextlib.suppress(Exception):
+                _complain("".join(traceback.format_exception(error)).rstrip())
+        text = one_line(f"{type(error).__name__}: {error}")
+        _complain(f"error: internal: {text}; please report it ({TRACEBACK}=1 shows where)")
+        _drop_output()
+        sys.exit(COULD_NOT_CHECK)
 
 
 def _complain(line: str) -> None:

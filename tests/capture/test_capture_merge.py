@@ -139,3 +139,16 @@ def test_two_ranks_from_tap_to_merge(tmp_path):
     (call,) = merge(load(tmp_path)).calls
     assert call.values.tolist() == WHOLE.tolist()
     assert call.token_ids == (0, 1, 2, 3)
+
+
+def test_a_count_of_shards_takes_no_memory():
+    import tracemalloc
+
+    (part, _) = shards(2)
+    part = Call(values=part.values, shard=(0, 2_000_000), extra={"place": "fc"})
+    tracemalloc.start()
+    try:
+        refused(captures([part]), "shard 1 of 2000000 is missing \\(there are: 0\\)")
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()

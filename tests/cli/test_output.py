@@ -287,3 +287,30 @@ def test_an_interrupt_is_130_without_a_traceback(ckpt, moment, status):
         _, errors = process.communicate(timeout=60)
     assert process.returncode == status
     assert b"Traceback" not in errors
+
+
+def _broken(monkeypatch):
+    def fault(*_args, **_kwargs):
+        raise ZeroDivisionError("nobody\nthought of it")
+
+    monkeypatch.setattr("featurecontract.gate.check", fault)
+
+
+def test_a_fault_of_our_own_is_one_line_and_no_verdict(ckpt, run, monkeypatch):
+    _broken(monkeypatch)
+    monkeypatch.delenv("FEATURECONTRACT_TRACEBACK", raising=False)
+    status, out, err = run("check", ckpt, "--runtime", "vllm")
+    assert (status, out) == (2, "")
+    assert err == (
+        "error: internal: ZeroDivisionError: nobody thought of it; please report it "
+        "(FEATURECONTRACT_TRACEBACK=1 shows where)\n"
+    )
+
+
+def test_a_fault_of_our_own_shows_where_on_request(ckpt, run, monkeypatch):
+    _broken(monkeypatch)
+    monkeypatch.setenv("FEATURECONTRACT_TRACEBACK", "1")
+    status, out, err = run("check", ckpt, "--runtime", "vllm")
+    assert (status, out) == (2, "")
+    assert "Traceback (most recent call last)" in err
+    assert err.splitlines()[-1].startswith("error: internal: ZeroDivisionError")
