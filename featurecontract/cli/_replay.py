@@ -59,7 +59,7 @@ __all__: list[str] = []
     "--recurrent-state", type=click.Choice(("pre_norm", "post_norm")), help="What enters step 2, where nobody says it."
 )
 @click.option("--batch-rows", type=click.IntRange(1), default=4096, show_default=True, help="Rows of one batch.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the search's random starts.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the search's random starts.")
 @click.option("--gguf", metavar="FILE", help="GGUF file in the target's directory.")
 @click.option("--layers", metavar="PATH", help="Module path of the target's decoder layers, such as model.layers.")
 @click.option("--norm", metavar="PATH", help="Module path of the target's final norm.")

@@ -36,7 +36,7 @@ __all__: list[str] = []
 @click.option("--dtype", default="auto", show_default=True, help="Dtype that the target runs in.")
 @click.option("--second-dtype", default="bfloat16", show_default=True, help="Dtype of the noise floor's run, or none.")
 @click.option("--device", metavar="D", help="Device; by default all GPUs with accelerate, else the CPU.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the fingerprints' channels.")
+@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Chooses the fingerprints' channels.")
 @click.option("--force", is_flag=True, help="Replace a contract that declares other features.")
 @click.option("--trust-remote-code", is_flag=True, help="Run the model code in MODEL.")
 @links_option

@@ -17,7 +17,7 @@ __all__ = ["LoadedTarget", "dtype_of", "load_target", "require_torch"]
 
 # Before transformers 4.56 the keyword was torch_dtype.
 _DTYPE_SINCE = (4, 56)
-_FAILURES = (OSError, ValueError, TypeError, KeyError, RuntimeError, AttributeError, ImportError)
+_MAX_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +56,7 @@ def load_target(
         trust_remote_code: Run the model code in the directory; only for files that you trust.
 
     Raises:
-        InputError: it cannot be loaded.
+        InputError: it cannot be loaded, or weights of it are missing.
         UsageError: transformers is not installed.
     """
     directory, file = _place(path, gguf)
@@ -75,17 +75,39 @@ def load_target(
     if device is None and _has_gpu():
         options["device_map"] = "auto"
     try:
-        model = _class(transformers, directory, file, options).from_pretrained(str(directory), **options)
+        loaded = _class(transformers, directory, file, options).from_pretrained(
+            str(directory), output_loading_info=True, **options
+        )
+        model, info = loaded if isinstance(loaded, tuple) else (loaded, {})
         if device is not None:
             model = model.to(device)
-    except _FAILURES as error:
+    except Exception as error:  # noqa: BLE001 - foreign code reads a foreign file: any type of exception comes from here
         raise InputError.single(
             str(directory),
             f"transformers cannot load the target: {type(error).__name__}: {_line(error)}",
             next_step="check the directory; --gguf names a GGUF file, --trust-remote-code runs model code in it",
         ) from error
+    _require_weights(directory, file, model, info)
     tokenizer = _tokenizer(transformers, directory, file, trust_remote_code=trust_remote_code)
     return LoadedTarget(model, tokenizer, directory.resolve().name, _digest(directory / "tokenizer.json"))
+
+
+def _require_weights(directory: Path, file: str | None, model: Any, info: dict[str, Any]) -> None:
+    """Refuse a model that is not all there: transformers fills what is missing with random numbers."""
+    tied = set(getattr(model, "all_tied_weights_keys", None) or ())
+    if getattr(model.config, "tie_word_embeddings", False):
+        tied |= set(getattr(model, "_tied_weights_keys", None) or ())
+    missing = sorted(set(info.get("missing_keys") or ()) - tied)
+    if not missing:
+        return
+    shown = ", ".join(missing[:_MAX_NAMED]) + (
+        f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+    )
+    raise InputError.single(
+        str(directory / file) if file else str(directory),
+        f"holds no weights for {shown}; transformers would make them up at random",
+        next_step="copy the whole target again, every shard of it, with the config.json that belongs to it",
+    )
 
 
 def _line(error: BaseException) -> str:

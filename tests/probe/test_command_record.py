@@ -40,6 +40,13 @@ def test_options_are_checked_before_anything_is_loaded(tmp_path, capsys):
     assert "is no token id" in err
 
 
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**64])
+def test_seeds_out_of_range(tmp_path, capsys, seed):
+    status, _, err = run(capsys, str(tmp_path), "--out", str(tmp_path), "--wiring", "0", "--seed", str(seed))
+    assert status == 2
+    assert "'--seed'" in err.splitlines()[-1]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("transformers") is not None, reason="transformers is installed")
 def test_without_transformers(tmp_path, capsys):
     status, _, err = run(capsys, str(tmp_path), "--out", str(tmp_path), "--wiring", "0,3")
