@@ -32,6 +32,7 @@ _SLUG = "nothing-captured"
 _PER_ROW = frozenset({"token_ids", "positions", "drafter_token_ids", "accepted", "requests"})
 # More processes than any engine shards one projection over.
 _MAX_SHARDS = 4096
+_TRIES = 3
 _VERSION = re.compile(r"[0-9]{1,6}(\.[0-9]{1,6}){0,2}")
 _AGAIN = "capture again, or save it again with featurecontract.capture.save"
 _T = TypeVar("_T")
@@ -55,11 +56,16 @@ def load(
             too large, truncated, changed since it was written, or not a capture at all.
     """
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    files = [file for path in given for file in _json_files(Path(path))]
-    budget = _Budget(max_rows, max_bytes)
-    # All facts before any rows: the bounds are known to hold before memory is taken.
-    opened = [_Document(file, budget) for file in dict.fromkeys(files)]
-    found = tuple(document.capture() for document in opened)
+    for again in range(_TRIES - 1, -1, -1):
+        files = [file for path in given for file in _json_files(Path(path))]
+        try:
+            found = _read(files, max_rows, max_bytes)
+            break
+        except InputError:
+            # A server replaces its file while it serves: what a directory listed a moment ago may be gone.
+            replaced = [file for file in files if file not in given and not os.path.exists(file)]  # noqa: PTH110 - above
+            if not again or not replaced or not any(os.path.isdir(path) for path in given):  # noqa: PTH112 - above
+                raise
     if not any(capture.calls for capture in found):
         failures = [f"{capture.source}: the capture let go: {capture.failure}" for capture in found if capture.failure]
         _refuse(
@@ -68,6 +74,13 @@ def load(
             "see docs/capture.md, `When nothing was captured`",
         )
     return found
+
+
+def _read(files: list[Path], max_rows: int, max_bytes: int) -> tuple[Capture, ...]:
+    budget = _Budget(max_rows, max_bytes)
+    # All facts before any rows: the bounds are known to hold before memory is taken.
+    opened = [_Document(file, budget) for file in dict.fromkeys(files)]
+    return tuple(document.capture() for document in opened)
 
 
 def _json_files(path: Path) -> list[Path]:

@@ -7,9 +7,7 @@ vLLM imports it, and nothing of vLLM is imported here: some processes never need
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +17,9 @@ from featurecontract.capture._imported import when_imported
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["ARMED", "arm"]
+__all__ = ["arm"]
 
 _LOG = logging.getLogger("featurecontract.capture")
-#: ``armed-PID.json`` in the capture's directory: this process has loaded the plugin.
-ARMED = "armed-"
 
 
 def arm(directory: str) -> None:
@@ -31,7 +27,9 @@ def arm(directory: str) -> None:
     try:
         place = Path(directory).resolve()
         place.mkdir(parents=True, exist_ok=True)
-        (place / f"{ARMED}{os.getpid()}.json").write_text(json.dumps({"runtime": "vllm"}), "utf-8")
+        from featurecontract.capture._armed import write_armed
+
+        write_armed(place, "vllm")
         when_imported("vllm.v1.worker.worker_base", lambda module: _patch(module, str(place)))
     except Exception as error:  # noqa: BLE001 - whatever it is, the server goes on
         _LOG.warning("the capture into %s was not armed: %s", directory, error)

@@ -55,11 +55,12 @@ def plugin() -> None:
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     from featurecontract.capture import _sglang_worker
+    from featurecontract.capture._armed import write_armed
 
     place = Path(directory).resolve()
     place.mkdir(parents=True, exist_ok=True)
     # Says that this process has loaded the plugin, whether it holds a drafter or not.
-    (place / f"armed-{os.getpid()}.json").write_text(json.dumps({"runtime": "sglang"}), "utf-8")
+    write_armed(place, "sglang")
     _sglang_worker.configure(str(place), version=version(), max_rows=_max_rows())
     for target, name in HOOKS.items():
         HookRegistry.register(target, getattr(_sglang_worker, name), HookType.AROUND)

@@ -21,12 +21,12 @@ from featurecontract.live._job import PHASE_FILE, PROBLEM_FILE, Job, other_promp
 from featurecontract.live._phases import PhaseResult, engine_module, phases
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from featurecontract.contract import Contract
     from featurecontract.probe._data import ProbeData
 
-__all__ = ["TIMEOUT", "drain", "package_environment", "run_live", "stop_group", "tail"]
+__all__ = ["TIMEOUT", "drain", "ended_by_signals", "package_environment", "run_live", "stop_group", "tail"]
 
 #: Seconds for a whole run; the first engine on a machine compiles.
 TIMEOUT = 1800.0
@@ -137,6 +137,33 @@ def package_environment() -> dict[str, str]:
     root = str(Path(__file__).resolve().parents[2])
     before = os.environ.get("PYTHONPATH")
     return os.environ | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join([root, *([before] if before else [])])}
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into SystemExit(128 + number) inside of this, so that what was started is stopped.
+
+    Only in the main thread, where handlers can be set; a signal that is ignored (nohup) stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {}
+
+    def end(number: int, _frame: object) -> None:
+        # A second one must not cut the stopping short.
+        for item in before:
+            signal.signal(item, signal.SIG_IGN)
+        raise SystemExit(128 + number)
+
+    for item in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(item) == signal.SIG_DFL:
+            before[item] = signal.signal(item, end)
+    try:
+        yield
+    finally:
+        for item, handler in before.items():
+            signal.signal(item, handler)
 
 
 def stop_group(process: subprocess.Popen[bytes]) -> None:

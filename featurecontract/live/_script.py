@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from featurecontract.errors import InputError, UsageError
 from featurecontract.live._engine import one_line
-from featurecontract.live._run import package_environment, tail
+from featurecontract.live._run import ended_by_signals, package_environment, tail
 
 if TYPE_CHECKING:
     import os
@@ -49,7 +49,8 @@ def capture_script(
     log = place / "program.log"
     if progress is not None:
         progress(f"running {words[0]} (its output is in {log})")
-    with log.open("wb") as stream:
+    # subprocess.run kills the program on any exception, so on a signal's as well.
+    with log.open("wb") as stream, ended_by_signals():
         try:
             done = subprocess.run(  # noqa: S603 - the user's own program
                 [python, "-m", "featurecontract.live.torch_script", str(place), tap, *words],

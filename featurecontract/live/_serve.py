@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import subprocess
 import threading
@@ -11,16 +13,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from featurecontract.capture._armed import machine
 from featurecontract.errors import InputError, UsageError
 from featurecontract.live._engine import one_line
 from featurecontract.live._http import RequestFailed, Server, address_of, is_taken
 from featurecontract.live._job import other_prompts
-from featurecontract.live._run import drain, stop_group, tail
+from featurecontract.live._run import drain, ended_by_signals, stop_group, tail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from typing import NoReturn
 
+    from featurecontract.capture import Call
     from featurecontract.probe._data import ProbeData
 
 __all__ = ["SERVED", "capture_served"]
@@ -38,6 +42,8 @@ class _Asked:
     out: Path
     ids: tuple[int, ...]
     say: Callable[[str], None]
+    #: ``armed-PID.json`` files of servers before this one, with their times.
+    before: frozenset[tuple[str, int]] = frozenset()
 
 
 def capture_served(
@@ -69,22 +75,28 @@ def capture_served(
         raise UsageError(f"--runtime {runtime}: a server is captured for {', '.join(SERVED)}")
     if bool(command) == bool(url) and not command:
         raise UsageError("name the server's command behind `--`, or a running server with --url")
+    if not (math.isfinite(startup) and startup >= 0):
+        raise UsageError(f"--startup {startup} is no number of seconds; give 0 or more")
+    server = Server(url) if url is not None else None
     place = Path(out).resolve()
     place.mkdir(parents=True, exist_ok=True)
     ids = tuple(int(item) for item in probe.token_ids.tolist())
     asked = _Asked(runtime, place, ids, progress or (lambda _line: None))
     if not command:
-        assert url is not None  # noqa: S101 - one of the two, see above
+        assert server is not None  # noqa: S101 - one of the two, see above
         asked.say(f"sending the probe to {url}")
-        return _send(asked, Server(url), where="it was started with")
+        return _send(asked, server, where="it was started with")
     host, port = address_of(command, port=SERVED[runtime])
+    server = server or Server(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
     if url is None and is_taken(host, port):
         _refuse(
             command[0],
             f"port {port} of {host} is in use: the probe would go to another server",
             "end that server, give the command another --port, or name the running one with --url",
         )
-    return _started(asked, list(command), Server(url or f"http://{host}:{port}"), startup)
+    asked = replace(asked, before=frozenset(_marks(place)))
+    with ended_by_signals():
+        return _started(asked, list(command), server, startup)
 
 
 def _started(asked: _Asked, command: list[str], server: Server, startup: float) -> tuple[Path, ...]:
@@ -134,13 +146,13 @@ def _send(asked: _Asked, server: Server, *, where: str) -> tuple[Path, ...]:
         found = _holding(asked, began)
         if found:
             return tuple(_kept(asked, path) for path in found)
-        if not any(asked.out.glob("armed-*.json")):
+        if not _armed(asked):
             break
         time.sleep(0.25)
     failures = _failures(asked.out)
     if failures:
         _refuse(str(asked.out), failures, "mend what it names and capture again")
-    if not any(asked.out.glob("armed-*.json")):
+    if not _armed(asked):
         _refuse(
             str(asked.out),
             f"the plugin was not loaded: no process of the server armed it in this directory, which {VARIABLE} must "
@@ -152,6 +164,32 @@ def _send(asked: _Asked, server: Server, *, where: str) -> tuple[Path, ...]:
         f"the probe was answered, and no capture holds it after {_SAVED:.0f} s: the drafter did not run",
         "check that the server was started with a drafter",
     )
+
+
+def _marks(out: Path) -> Iterator[tuple[str, int]]:
+    for path in out.glob("armed-*.json"):
+        with contextlib.suppress(OSError):
+            yield path.name, path.stat().st_mtime_ns
+
+
+def _armed(asked: _Asked) -> bool:
+    """Return whether a process of this server has loaded the plugin; files of servers that ended do not count."""
+    return any(mark not in asked.before and _may_live(asked.out / mark[0]) for mark in _marks(asked.out))
+
+
+def _may_live(path: Path) -> bool:
+    number = path.stem.partition("-")[2]
+    try:
+        said = json.loads(path.read_text("utf-8"))
+        # The pid of another machine, or of a container, says nothing here.
+        if not isinstance(said, dict) or said.get("machine") != machine() or not number.isdigit():
+            return True
+        os.kill(int(number), 0)
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    except (OSError, ValueError, OverflowError):
+        return True
+    return True
 
 
 def _holding(asked: _Asked, began: float) -> tuple[Path, ...]:
@@ -186,9 +224,35 @@ def _kept(asked: _Asked, path: Path) -> Path:
         for call in whole.calls
         if _is_probe(call.token_ids or (), call.positions or (), asked.ids)
     }
-    calls = tuple(call for call in whole.calls if (call.phase, call.point) in about)
-    # What was dropped is of other prompts: the probe's last row is here, and came after them.
-    return save(replace(whole, calls=calls), asked.out / "probe")
+    calls = _window([call for call in whole.calls if (call.phase, call.point) in about], asked.ids)
+    # What was dropped is of other prompts: the probe's last row is here, and came after them. So nothing of these calls
+    # was dropped, and those of several ranks can be merged; the tokens of each call are compared when they are.
+    return save(replace(whole, calls=calls, dropped=0), asked.out / "probe")
+
+
+def _window(calls: list[Call], ids: tuple[int, ...]) -> tuple[Call, ...]:
+    """Return the calls from the probe's first row to its last, for each point; all of them where a row is not there.
+
+    Ranks of a busy server are saved at different moments: what stands before and behind is not the same in each.
+    """
+    kept: set[int] = set()
+    for point in {call.point for call in calls}:
+        wanted = set(range(len(ids)))
+        passed: list[int] = []
+        for number in range(len(calls) - 1, -1, -1):
+            call = calls[number]
+            if call.point != point:
+                continue
+            rows = zip(call.token_ids or (), call.positions or (), strict=False)
+            here = {place for token, place in rows if 0 <= place < len(ids) and ids[place] == token}
+            if not passed and len(ids) - 1 not in here:
+                continue
+            passed.append(number)
+            wanted -= here
+            if not wanted:
+                break
+        kept |= {n for n, call in enumerate(calls) if call.point == point} if wanted else set(passed)
+    return tuple(calls[number] for number in sorted(kept))
 
 
 def _is_probe(tokens: Sequence[int], positions: Sequence[int], ids: tuple[int, ...]) -> bool:

@@ -344,3 +344,30 @@ def test_tensors_far_larger_than_what_is_said(tmp_path):
     path = save(Capture(calls=(call(3),)), tmp_path)
     os.truncate(path.with_suffix(".safetensors"), 2**34)
     refused(path, "more than the limit of", max_bytes=2**20)
+
+
+@pytest.mark.parametrize("gone", ["json", "both"])
+def test_a_pair_that_is_replaced_while_its_directory_is_read(tmp_path, monkeypatch, gone):
+    """A server writes the next file and removes the one before, between the listing and the reading."""
+    import featurecontract.capture._load as loading
+
+    first = save(FULL, tmp_path)
+    original = loading._Document.__init__ if gone == "json" else loading._Document.capture
+    turns = []
+
+    def replaced(self, *arguments):
+        if not turns:
+            turns.append(save(FULL, tmp_path))
+            first.unlink()
+            first.with_suffix(".safetensors").unlink()
+        return original(self, *arguments)
+
+    monkeypatch.setattr(loading._Document, "__init__" if gone == "json" else "capture", replaced)
+    (found,) = load(tmp_path)
+    assert found.source == str(turns[0])
+
+
+def test_a_file_that_was_named_and_is_gone_is_refused(tmp_path):
+    path = save(FULL, tmp_path)
+    path.with_suffix(".safetensors").unlink()
+    refused(tmp_path, r"\.safetensors")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import featurecontract
+from featurecontract.capture import Call, Capture, load, merge, save
+from featurecontract.capture._armed import machine
+from featurecontract.live import _serve
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,6 +127,10 @@ def test_a_program_that_fails(tiny_case, tmp_path):
     [
         (["--runtime", "vllm"], "behind `--`, or a running server with --url"),
         (["--runtime", "vllm", "--url", "ftp://there"], "is no address of a server"),
+        (["--runtime", "vllm", "--url", "http://there:port"], "is no address of a server"),
+        (["--runtime", "vllm", "--startup", "nan", "--", "serve"], "--startup nan is no number of seconds"),
+        (["--runtime", "vllm", "--startup", "inf", "--", "serve"], "--startup inf is no number of seconds"),
+        (["--runtime", "vllm", "--startup", "-1", "--", "serve"], "--startup -1.0 is no number of seconds"),
         (["--runtime", "atom", "--url", "http://127.0.0.1:1"], "a server is captured for vllm, sglang"),
         (["--runtime", "transformers"], "give --target DIR"),
         (["--runtime", "torch"], "--tap PACKAGE.MODULE:Class.method"),
@@ -191,3 +203,92 @@ def test_nobody_answers(tiny_case, tmp_path):
         tiny_case.place, "--runtime", "sglang", "--out", tmp_path, "--url", f"http://127.0.0.1:{free_port()}"
     )
     assert "/v1/models: [Errno 111] Connection refused" in only_line(done)
+
+
+@pytest.mark.parametrize("runtime", ["vllm", "torch"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_what_was_started(tiny_case, tmp_path, number, runtime):
+    script = tmp_path / "serve.py"
+    script.write_text(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)\n")
+    more = ["--", sys.executable, script, "--port", free_port()] if runtime == "vllm" else ["--tap", "a:b", "--", script]
+    if runtime == "torch":
+        (tmp_path / "a.py").write_text("def b(rows):\n    return rows\n")
+    words = [tiny_case.place, "--runtime", runtime, "--out", tmp_path / "out", *more]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "featurecontract", "capture", *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": f"{ROOT}:{tmp_path}"},
+    )  # fmt: skip
+    try:
+        limit = time.monotonic() + 120
+        while not (said := (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else "").endswith("\n"):
+            assert time.monotonic() < limit, running.poll()
+            time.sleep(0.05)
+        running.send_signal(number)
+        _, errors = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert running.returncode == 128 + number
+    assert b"Traceback" not in errors
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(said), 0)
+
+
+def asked(tmp_path, **more):
+    return _serve._Asked("vllm", tmp_path, IDS, print, **more)
+
+
+IDS = (5, 6, 7, 8)
+
+
+def armed(place, pid, **said):
+    path = place / f"armed-{pid}.json"
+    path.write_text(json.dumps({"runtime": "vllm"} | said))
+    return path
+
+
+def test_a_plugin_of_a_server_that_ended_is_not_armed(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    assert not _serve._armed(asked(tmp_path))
+    path = armed(tmp_path, ended.pid, machine=machine())
+    assert not _serve._armed(asked(tmp_path))
+    # Of another machine or container nobody knows which processes live.
+    armed(tmp_path, ended.pid, machine="elsewhere/1")
+    assert _serve._armed(asked(tmp_path))
+    assert not _serve._armed(asked(tmp_path, before=frozenset(_serve._marks(tmp_path))))
+    path.unlink()
+    armed(tmp_path, os.getpid(), machine=machine())
+    assert _serve._armed(asked(tmp_path))
+
+
+def test_a_started_server_does_not_inherit_what_stood_there(tiny_case, tmp_path):
+    script = tmp_path / "serve.py"
+    script.write_text(STRANGER)
+    (tmp_path / "out").mkdir()
+    armed(tmp_path / "out", os.getpid(), machine=machine())
+    done = capture(
+        tiny_case.place, "--runtime", "vllm", "--out", tmp_path / "out", "--",
+        sys.executable, script, "--port", free_port(),
+    )  # fmt: skip
+    assert "the plugin was not loaded" in only_line(done)
+
+
+def part(tokens, start, rank, phase="prefill"):
+    return Call(
+        values=torch.full((len(tokens), 2), float(rank + 2 * sum(tokens))), token_ids=tuple(tokens), phase=phase,
+        positions=tuple(range(start, start + len(tokens))), rank=rank, shard=(rank, 2), extra={"place": "fc"},
+    )  # fmt: skip
+
+
+def test_the_probe_of_a_busy_server_on_two_ranks_is_merged(tmp_path):
+    """Each rank was saved at another moment, and both have dropped calls before the probe came."""
+    for rank in range(2):
+        before, behind = [part((5, 2), 0, rank)] * rank, [part((5, 3), 0, rank)] * (1 - rank)
+        probe = [part((5, 6), 0, rank), part((9, 9), 4, rank), part((7, 8), 2, rank), part((1,), 9, rank, "decode")]
+        calls = (*before, *probe, *behind)
+        path = save(Capture(calls=calls, dropped=7 - rank, extra={"keep": "last", "rank": rank}), tmp_path)
+        _serve._kept(asked(tmp_path), path)
+    whole = merge(load(tmp_path / "probe"))
+    assert whole.dropped == 0
+    assert [call.token_ids for call in whole.calls] == [(5, 6), (9, 9), (7, 8)]
+    assert {tuple(call.values.shape) for call in whole.calls} == {(2, 4)}
