@@ -60,8 +60,12 @@ def judge(
         at = replayed.index(declared)
         for item, tally in zip(replayed, tallies, strict=True):
             if item is not declared:
-                findings += _beaten(declared, item, tallies[at], tally, confidence)
-                compared += 1
+                found = list(_against(declared, item, tallies[at], tally, confidence))
+                findings += found
+                # A tie says nothing for the declared wiring, so it is no comparison that holds.
+                compared += not any(entry.unchecked for entry in found)
+        if not any(entry.slug == "accuracy-below" and entry.details.get("step") == 1 for entry in findings):
+            findings += _never_right(declared)
     if alone and not compared and not findings:
         findings.append(
             finding(
@@ -125,13 +129,42 @@ def _off(what: str, stated: float, figure: Estimate, tolerance: float, details: 
     )
 
 
-def _beaten(declared: Replayed, other: Replayed, mine: Tally, theirs: Tally, confidence: float) -> Iterator[Finding]:
-    """Yield a finding where another wiring is right more often at step 1, paired by sequence, beyond chance."""
+def _never_right(item: Replayed) -> Iterator[Finding]:
+    """Yield a finding where the share of right tokens at step 1 cannot be told from 0."""
+    first = item.measure[0] if item.measure else None
+    if first is None or (first.value if first.low is None else first.low) > 0:
+        return
+    high = first.value if first.high is None else first.high
+    yield finding(
+        "accuracy-below",
+        f"[{item.wiring}]: step 1 is right in {first.value:.4g} [0, {high:.4g}] of {first.samples} rows, which cannot "
+        "be told from never",
+        actual={"value": round(first.value, 6), "interval": [0.0, round(high, 6)]},
+        details={"wiring": str(item.wiring), "step": 1, "above": False},
+        cause="another wiring, another flag, states or tokens of another target, or weights that were never trained",
+        next_step="replay with --search, and look at the tokens that belong to the states",
+    )
+
+
+def _against(declared: Replayed, other: Replayed, mine: Tally, theirs: Tally, confidence: float) -> Iterator[Finding]:
+    """Compare with another wiring at step 1, paired by sequence: a finding unless the declared one wins beyond chance."""
     from featurecontract.replay import paired_counts
 
     known = theirs.agree and mine.agree
     lead = paired_counts(theirs.agree if known else theirs.full, mine.agree if known else mine.full)
-    if lead.difference > 0 and lead.chance < (1 - confidence) / 10:
+    back = paired_counts(mine.agree if known else mine.full, theirs.agree if known else theirs.full)
+    beyond = (1 - confidence) / 10
+    if lead.chance >= beyond and back.chance >= beyond:
+        yield finding(
+            "inconclusive",
+            f"the declared [{declared.wiring}] and [{other.wiring}] cannot be told apart at step 1: they differ in "
+            f"{abs(lead.difference):.1%} of the rows, {abs(lead.margin):.1f} standard errors over {lead.sequences} "
+            "sequences",
+            details={"difference": round(lead.difference, 6), "sequences": lead.sequences},
+            next_step="replay more sequences, samples of the training data among them, or name a wiring that should "
+            "lose clearly",
+        )
+    if lead.difference > 0 and lead.chance < beyond:
         yield finding(
             "wiring-disagrees",
             f"[{other.wiring}] is right in {lead.difference:.1%} more of the rows at step 1 than the declared "

@@ -70,6 +70,9 @@ class LiveTexts:
 
 
 def cut(ids: Sequence[int], length: int) -> list[tuple[int, ...]]:
-    """Cut one stream of tokens into sequences of ``length``; a rest of less than half of that is left out."""
-    pieces = [tuple(ids[start : start + length]) for start in range(0, len(ids), length)]
-    return [piece for piece in pieces if 2 * len(piece) >= length]
+    """Cut one stream of tokens into sequences of ``length``; a rest of less than half of that is left out.
+
+    A stream that is shorter than ``length`` is no rest: it is kept as it is.
+    """
+    starts = range(0, len(ids), length)
+    return [tuple(ids[at : at + length]) for at in starts if at == 0 or 2 * (len(ids) - at) >= length]

@@ -374,6 +374,37 @@ def test_states_of_the_same_shape_and_another_target_lose_accuracy(with_contract
     assert slugs(report) == ["accuracy-below"]
 
 
+@pytest.mark.parametrize("quality", [None, fc.Quality(step_accuracies=(0.7,)), fc.Quality(step_accuracies=(0.01,))])
+def test_a_drafter_that_is_never_right_is_no_pass(with_contract, tmp_path, quality):
+    case = with_contract(quality=quality)
+    drafted = set((torch.arange(24) + Tiny().tensors()["d2t"]).tolist())
+    never = min(set(range(VOCAB)) - drafted)
+    directory = states_with(
+        case, tmp_path, lambda c: {**c, "token_ids": torch.full_like(c["token_ids"], never)}
+    )
+    report = json.loads(
+        run("replay", str(case / "ckpt"), "--states", str(directory), "--wiring", "5,2,0", "-o", "json", status=1)
+    )
+    assert report["replayed"][0]["accuracy"][0]["value"] == 0
+    assert sorted(slugs(report)) == ["accuracy-below", "inconclusive"]
+    assert report["findings"][[*slugs(report)].index("accuracy-below")]["details"]["step"] == 1
+
+
+@pytest.mark.parametrize("stated", [False, True])
+def test_a_tie_with_another_wiring_is_could_not_check(with_contract, tmp_path, stated):
+    """h[3] holds the same rows as h[2]: being as good as the other wiring proves nothing."""
+    case = with_contract(quality=fc.Quality(step_accuracies=(0.7,)) if stated else None)
+    directory = states_with(
+        case,
+        tmp_path,
+        lambda c: {**c, "hidden_states": c["hidden_states"][:, [0, 1, 1, 2, 3]]},
+    )
+    arguments = ["--states", str(directory), "--planes", "0,2,3,5,8", "--wiring", "0,3,5", "-o", "json"]
+    report = json.loads(run("replay", str(case / "ckpt"), *arguments, status=2))
+    assert slugs(report) == ["inconclusive"]
+    assert "cannot be told apart at step 1" in report["findings"][0]["message"]
+
+
 def test_too_few_tokens(with_contract):
     case = with_contract(quality=fc.Quality(step_accuracies=(0.7,)))
     assert slugs(as_json(case, "--limit", "3", states="three", status=2)) == ["inconclusive"]

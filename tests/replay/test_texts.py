@@ -176,3 +176,4 @@ def test_cutting():
     assert cut(range(10), 4) == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9)]
     assert cut(range(9), 4) == [(0, 1, 2, 3), (4, 5, 6, 7)]
     assert cut([], 4) == []
+    assert cut(range(3), 10) == [(0, 1, 2)]
