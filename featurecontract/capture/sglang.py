@@ -15,7 +15,6 @@ SGLang loads plugins in every process that it starts, so this module imports not
 from __future__ import annotations
 
 import importlib.metadata
-import json
 import logging
 import os
 from pathlib import Path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -64,4 +65,5 @@ def capture(
         paths = capture_served(runtime, probe, out, command=command, url=url, startup=startup, progress=say)
     for path in paths:
         click.echo(str(path))
-    click.echo(f"next: featurecontract verify {checkpoint} {paths[0].parent}", err=True)
+    words = shlex.join(["featurecontract", "verify", checkpoint, str(paths[0].parent)])
+    click.echo(one_line(f"next: {words}"), err=True)

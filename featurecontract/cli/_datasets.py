@@ -9,6 +9,7 @@ import click
 
 from featurecontract.cli._group import cli
 from featurecontract.cli._options import (
+    FiniteRange,
     checkpoint_argument,
     color_option,
     emit,
@@ -34,7 +35,7 @@ _SECONDS_BETWEEN_LINES = 2.0
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Threads that read files.")
 @click.option(
     "--confidence",
-    type=click.FloatRange(0.0, 1.0),
+    type=FiniteRange(0.0, 1.0),
     default=0.9,
     show_default=True,
     help="Below this an identification is inconclusive: could not check.",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS",
+    "FiniteRange",
     "checkpoint_argument",
     "color_option",
     "dialect_option",
@@ -34,6 +36,18 @@ __all__ = [
 ]
 
 FORMATS = ("text", "json", "junit", "sarif", "github", "markdown", "html")
+
+
+class FiniteRange(click.FloatRange):
+    """A float in a range; NaN is in none, though it compares with neither end."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number, or refuse it."""
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is no number in the range {self._describe_range()}.", param, ctx)
+        return found
+
 
 checkpoint_argument = click.argument("checkpoint", metavar="CKPT")
 target_option = click.option(

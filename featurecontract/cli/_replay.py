@@ -9,6 +9,7 @@ import click
 
 from featurecontract.cli._group import cli
 from featurecontract.cli._options import (
+    FiniteRange,
     checkpoint_argument,
     color_option,
     emit,
@@ -43,14 +44,14 @@ __all__: list[str] = []
 @click.option("--search-tokens", type=click.IntRange(1), default=4096, show_default=True, help="Tokens of a search.")
 @click.option(
     "--confidence",
-    type=click.FloatRange(0.5, 1.0, max_open=True),
+    type=FiniteRange(0.5, 1.0, max_open=True),
     default=0.95,
     show_default=True,
     help="Of intervals; below it a search names no winner.",
 )
 @click.option(
     "--tolerance",
-    type=click.FloatRange(0.0, 1.0),
+    type=FiniteRange(0.0, 1.0),
     default=0.05,
     show_default=True,
     help="How far an accuracy may lie off the contract's, chance apart.",
@@ -59,7 +60,9 @@ __all__: list[str] = []
     "--recurrent-state", type=click.Choice(("pre_norm", "post_norm")), help="What enters step 2, where nobody says it."
 )
 @click.option("--batch-rows", type=click.IntRange(1), default=4096, show_default=True, help="Rows of one batch.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the search's random starts.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the search's random starts."
+)
 @click.option("--gguf", metavar="FILE", help="GGUF file in the target's directory.")
 @click.option("--layers", metavar="PATH", help="Module path of the target's decoder layers, such as model.layers.")
 @click.option("--norm", metavar="PATH", help="Module path of the target's final norm.")

@@ -8,6 +8,7 @@ import click
 
 from featurecontract.cli._group import cli
 from featurecontract.cli._options import (
+    FiniteRange,
     checkpoint_argument,
     color_option,
     emit,
@@ -36,7 +37,13 @@ __all__: list[str] = []
 @click.option("--dtype", default="auto", show_default=True, help="Dtype that the target runs in.")
 @click.option("--second-dtype", default="bfloat16", show_default=True, help="Dtype of the noise floor's run, or none.")
 @click.option("--device", metavar="D", help="Device; by default all GPUs with accelerate, else the CPU.")
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Chooses the fingerprints' channels.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Chooses the fingerprints' channels.",
+)
 @click.option("--force", is_flag=True, help="Replace a contract that declares other features.")
 @click.option("--trust-remote-code", is_flag=True, help="Run the model code in MODEL.")
 @links_option
@@ -95,7 +102,7 @@ def record(
 @click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True)
 @click.option(
     "--confidence",
-    type=click.FloatRange(0.0, 1.0),
+    type=FiniteRange(0.0, 1.0),
     default=0.9,
     show_default=True,
     help="Below this an answer is inconclusive: could not check.",

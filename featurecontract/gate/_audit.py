@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from featurecontract.contract import contract_path, digest, load
 from featurecontract.errors import InputError, UsageError
-from featurecontract.findings import Finding, Observed, Report, diff
+from featurecontract.findings import Finding, Observed, Report, diff, finding
 from featurecontract.gate._audit_findings import Tally
 from featurecontract.gate._audit_planes import Identification, by_probe, by_target, producer_findings
 
@@ -110,7 +110,7 @@ def audit_data(
             confidence=confidence,
             links=follow_links,
         )
-    findings = [*tally.findings(), *found.findings, *_wiring_findings(found)]
+    findings = [*tally.findings(), *found.findings, *_wiring_findings(found), *_share(found, states, len(chosen))]
     if not found.observed:
         findings += producer_findings(states, contract)
     return Report(
@@ -196,6 +196,25 @@ def _wiring_findings(found: Identification) -> list[Finding]:
     return [
         replace(entry, message=f"{entry.message} (in {len(set(sources))} of {total} identified files)"[:900])
         for entry, sources in counted.values()
+    ]
+
+
+def _share(found: Identification, states: StateSet, count: int) -> list[Finding]:
+    """Say in how many of the files the planes were identified; less than half is a warning."""
+    known = len({item.source for _, item in found.observed if item.rows})
+    if not known:
+        return []  # said already
+    few = 2 * known < count
+    text = f"planes identified in {known} of {count} files"
+    return [
+        finding(
+            "planes-sampled",
+            f"{text}; the others were only scanned for faults" if few else text,
+            severity="warning" if few else "note",
+            runtime=states.format.name,
+            details={"files": known, "of": count},
+            next_step="identify more of them: --target DIR with a larger --identify N" if few else "",
+        )
     ]
 
 

@@ -147,7 +147,7 @@ def _never_right(item: Replayed) -> Iterator[Finding]:
 
 
 def _against(declared: Replayed, other: Replayed, mine: Tally, theirs: Tally, confidence: float) -> Iterator[Finding]:
-    """Compare with another wiring at step 1, paired by sequence: a finding unless the declared one wins beyond chance."""
+    """Compare with another wiring at step 1, paired by sequence; no finding where the declared one wins."""
     from featurecontract.replay import paired_counts
 
     known = theirs.agree and mine.agree

@@ -42,7 +42,9 @@ def address_of(command: Sequence[str], *, port: int) -> tuple[str, int]:
             found[name] = value if sign else (command[place + 1] if place + 1 < len(command) else "")
     text = found.get("--port", str(port))
     if not (text.isascii() and text.isdigit() and len(text) <= _PORT_DIGITS) or not 0 < int(text) < 2**16:
-        raise UsageError(f"--port {text[:_MAX_SHOWN]!r} in the server's command is no port; name the server with --url as well")
+        raise UsageError(
+            f"--port {text[:_MAX_SHOWN]!r} in the server's command is no port; name the server with --url as well"
+        )
     host = found.get("--host", "127.0.0.1")
     return ("127.0.0.1" if host in ("0.0.0.0", "::", "") else host), int(text)  # noqa: S104 - what it listens at
 

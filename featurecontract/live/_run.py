@@ -148,7 +148,7 @@ def ended_by_signals() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {}
+    before: dict[int, Any] = {}
 
     def end(number: int, _frame: object) -> None:
         # A second one must not cut the stopping short.

@@ -163,10 +163,21 @@ class Shot:
         """End the capture and verify it: return the report, or fail the test with what is wrong."""
         self._end()
         if self.report is None:
-            if self._save is not None:
-                self.save(self._save)
+            unsaved = self._saved()
+            # A capture that violates the contract is that, whether or not it could be kept.
             self.report = self._verify()
+            if unsaved is not None:
+                self._refuse(unsaved)
         return self.report
+
+    def _saved(self) -> FeatureContractError | None:
+        """Save where the test asked for it, and return why that failed."""
+        if self._save is not None:
+            try:
+                self.save(self._save)
+            except FeatureContractError as error:
+                return error
+        return None
 
     def __enter__(self) -> Self:
         """Attach the taps and say that what follows are the probe's tokens."""

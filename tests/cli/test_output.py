@@ -314,3 +314,20 @@ def test_a_fault_of_our_own_shows_where_on_request(ckpt, run, monkeypatch):
     assert (status, out) == (2, "")
     assert "Traceback (most recent call last)" in err
     assert err.splitlines()[-1].startswith("error: internal: ZeroDivisionError")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["verify", "CKPT", "cap", "--confidence", "nan"],
+        ["audit-data", "data", "CKPT", "--confidence", "nan"],
+        ["replay", "CKPT", "--states", "s", "--confidence", "nan"],
+        ["replay", "CKPT", "--states", "s", "--tolerance", "nan"],
+        ["replay", "CKPT", "--states", "s", "--tolerance", "inf"],
+        ["replay", "CKPT", "--states", "s", "--seed", "-1"],
+    ],
+)
+def test_numbers_that_are_none(ckpt, run, arguments):
+    status, out, err = run(*[ckpt if item == "CKPT" else item for item in arguments])
+    assert (status, out) == (2, "")
+    assert f"Invalid value for '{arguments[-2]}'" in err

@@ -30,7 +30,8 @@ PUBLIC = {
     "wiring": """layer-shift layer-mismatch order embedding-missing embedding-unexpressible slot-missing slot-extra
         slot-duplicate ids-unread ids-defaulted final-norm norm-before-fc recurrent-state residual-missing partial-sum
         mid-block scale basis unidentified noise-above-floor""",
-    "rows": """rows-shifted rows-missing rows-swapped rows-corrupt tokens-shifted stale constant zero non-finite""",
+    "rows": """rows-shifted rows-missing rows-swapped rows-corrupt tokens-shifted stale constant zero non-finite
+        planes-sampled""",
     "replay": "accuracy-below wiring-disagrees draft-tokens-differ",
     "flags": "draft-tokens-forced steps-forced forced-acceptance draft-path-default algorithm-missing",
     "recording": "probe-degenerate",

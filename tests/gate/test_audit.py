@@ -71,7 +71,8 @@ def audited(folder, ckpt, *, target=None, **options):
 
 
 def slugs(report):
-    return sorted({item.slug for item in report.findings if item.severity != "note"})
+    """Return what was found; in how many files planes were identified has a test of its own."""
+    return sorted({item.slug for item in report.findings if item.severity != "note"} - {"planes-sampled"})
 
 
 CASES = [(writer, "probe") for writer in sorted(state_files.WRITERS)]
@@ -116,6 +117,20 @@ def test_other_planes_are_named(tmp_path, ckpt, case, by):
         assert dict(found[0].details) == details
     assert ("slot 3 is the last plane" in found[0].message) == (slots == (3,))
     assert found[0].message.endswith("identified files)")
+
+
+@pytest.mark.parametrize(("count", "severity"), [(1, "note"), (2, "note"), (3, "warning")])
+def test_in_how_many_files_planes_were_identified(tmp_path, ckpt, count, severity):
+    """Only the first sequence begins with the probe's tokens; the others may hold any planes."""
+    folder = dataset(tmp_path, count=count)
+    report = audited(folder, ckpt)
+    (found,) = [item for item in report.findings if item.slug == "planes-sampled"]
+    assert found.severity == severity
+    assert found.message.startswith(f"planes identified in 1 of {count} files")
+    assert dict(found.details) == {"files": 1, "of": count}
+    assert report.exit_status == 0
+    (all_of_them,) = audited(folder, ckpt, target=engine_of_target()).findings
+    assert (all_of_them.severity, all_of_them.message) == ("note", f"planes identified in {count} of {count} files")
 
 
 def test_a_last_plane_without_its_norm_is_found(tmp_path, ckpt):

@@ -167,3 +167,22 @@ def test_xdist(run, tiny):
 def test_without_a_checkpoint_it_is_an_error_and_no_skip(pytester):
     pytester.makepyfile("def test_it(feature_capture): pass")
     pytester.runpytest().assert_outcomes(errors=1)
+
+
+@pytest.mark.parametrize(("fed", "said"), [((0, 3, 6), "cannot be written"), ((0, 6, 3), "order")])
+def test_a_capture_that_cannot_be_saved(run, tiny, fed, said):
+    """It is could-not-check, unless what was captured violates the contract."""
+    body = """
+def test_it(feature_capture):
+    engine = MyEngine()
+    with feature_capture(engine.fc, save="taken") as shot:
+        engine.prefill(shot.token_ids)
+"""
+    (tiny / "taken").write_text("a file")
+    result = run(body, fed=fed)
+    text = result.stdout.str()
+    assert result.parseoutcomes()["errors" if fed == (0, 3, 6) else "failed"] == 1
+    assert said in text
+    assert "Traceback" not in text
+    assert "InputError" not in text
+    assert ("could not check" in text) == (fed == (0, 3, 6))

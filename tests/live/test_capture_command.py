@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -209,8 +210,12 @@ def test_nobody_answers(tiny_case, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_what_was_started(tiny_case, tmp_path, number, runtime):
     script = tmp_path / "serve.py"
-    script.write_text(f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)\n")
-    more = ["--", sys.executable, script, "--port", free_port()] if runtime == "vllm" else ["--tap", "a:b", "--", script]
+    script.write_text(
+        f"import os, time\nopen({str(tmp_path / 'pid')!r}, 'w').write(f'{{os.getpid()}}\\n')\ntime.sleep(600)\n"
+    )
+    more = (
+        ["--", sys.executable, script, "--port", free_port()] if runtime == "vllm" else ["--tap", "a:b", "--", script]
+    )
     if runtime == "torch":
         (tmp_path / "a.py").write_text("def b(rows):\n    return rows\n")
     words = [tiny_case.place, "--runtime", runtime, "--out", tmp_path / "out", *more]
@@ -292,3 +297,17 @@ def test_the_probe_of_a_busy_server_on_two_ranks_is_merged(tmp_path):
     assert whole.dropped == 0
     assert [call.token_ids for call in whole.calls] == [(5, 6), (9, 9), (7, 8)]
     assert {tuple(call.values.shape) for call in whole.calls} == {(2, 4)}
+
+
+def test_the_next_step_can_be_pasted(tiny_case, tmp_path):
+    (tmp_path / "my_drafter.py").write_text("def combine(rows):\n    return rows\n")
+    script = tmp_path / "serve.py"
+    script.write_text(ENGINE.replace("CKPT", repr(str(tiny_case.place))))
+    out = tmp_path / "o h ü; exit 3"
+    done = capture(
+        tiny_case.place, "--runtime", "torch", "--tap", "my_drafter:combine", "--out", out, "--", script,
+        path=[tmp_path],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    line = done.stderr.splitlines()[-1]
+    assert shlex.split(line) == ["next:", "featurecontract", "verify", str(tiny_case.place), str(out)]

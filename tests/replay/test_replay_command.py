@@ -379,9 +379,7 @@ def test_a_drafter_that_is_never_right_is_no_pass(with_contract, tmp_path, quali
     case = with_contract(quality=quality)
     drafted = set((torch.arange(24) + Tiny().tensors()["d2t"]).tolist())
     never = min(set(range(VOCAB)) - drafted)
-    directory = states_with(
-        case, tmp_path, lambda c: {**c, "token_ids": torch.full_like(c["token_ids"], never)}
-    )
+    directory = states_with(case, tmp_path, lambda c: {**c, "token_ids": torch.full_like(c["token_ids"], never)})
     report = json.loads(
         run("replay", str(case / "ckpt"), "--states", str(directory), "--wiring", "5,2,0", "-o", "json", status=1)
     )
