@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
-from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["machine", "write_armed"]
 

@@ -156,9 +156,9 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(item, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    for item in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(item) == signal.SIG_DFL:
-            before[item] = signal.signal(item, end)
+    for caught in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(caught) == signal.SIG_DFL:
+            before[caught] = signal.signal(caught, end)
     try:
         yield
     finally:

@@ -81,7 +81,7 @@ def load_target(
         model, info = loaded if isinstance(loaded, tuple) else (loaded, {})
         if device is not None:
             model = model.to(device)
-    except Exception as error:
+    except Exception as error:  # foreign code reads a foreign file: any type of exception comes from here
         raise InputError.single(
             str(directory),
             f"transformers cannot load the target: {type(error).__name__}: {_line(error)}",
