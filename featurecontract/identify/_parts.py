@@ -72,7 +72,9 @@ def say_parts(  # noqa: PLR0917 - everything that is known of the rows
         wanted = work.contract.features[slot] if slot < len(work.contract.features) else None
         span = work.contract.wiring.columns(slot)
         same = wanted is not None and (wanted.boundary, wanted.state) == (feature.boundary, feature.state)
-        if same and span is not None and span[1] - span[0] == dim and slot not in work.probe.unrecorded:
+        # A slot beyond the contract's own, such as the last plane of a dataset, has no golden rows.
+        held = span is not None and span[1] - span[0] == dim and span[1] <= work.probe.golden.shape[1]
+        if same and held and span is not None and slot not in work.probe.unrecorded:
             golden = work.probe.golden[probe_rows, span[0] : span[1]]
             spans = wrong_columns(whole[kept, at : at + dim], golden, reading.similarity)
             _say_columns(work, slot, str(feature), spans, span)
