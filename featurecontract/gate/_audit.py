@@ -110,7 +110,12 @@ def audit_data(
             confidence=confidence,
             links=follow_links,
         )
-    findings = [*tally.findings(), *found.findings, *_wiring_findings(found), *_share(found, states, len(chosen))]
+    findings = [
+        *tally.findings(),
+        *found.findings,
+        *_wiring_findings(found),
+        *_share(found, states, len(chosen), spread=target is not None),
+    ]
     if not found.observed:
         findings += producer_findings(states, contract)
     return Report(
@@ -199,12 +204,16 @@ def _wiring_findings(found: Identification) -> list[Finding]:
     ]
 
 
-def _share(found: Identification, states: StateSet, count: int) -> list[Finding]:
-    """Say in how many of the files the planes were identified; less than half is a warning."""
+def _share(found: Identification, states: StateSet, count: int, *, spread: bool) -> list[Finding]:
+    """Say in how many of the files planes were identified; less than half is a warning, unless they were ``spread``.
+
+    Files that a target is run on are spread over the dataset, as many as were asked for. Those that begin with the
+    probe's tokens are the ones that happen to be there.
+    """
     known = len({item.source for _, item in found.observed if item.rows})
     if not known:
         return []  # said already
-    few = 2 * known < count
+    few = 2 * known < count and not spread
     text = f"planes identified in {known} of {count} files"
     return [
         finding(
@@ -213,7 +222,7 @@ def _share(found: Identification, states: StateSet, count: int) -> list[Finding]
             severity="warning" if few else "note",
             runtime=states.format.name,
             details={"files": known, "of": count},
-            next_step="identify more of them: --target DIR with a larger --identify N" if few else "",
+            next_step="identify files from all over the dataset: --target DIR, --identify N" if few else "",
         )
     ]
 

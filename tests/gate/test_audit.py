@@ -319,3 +319,9 @@ def test_the_command_refuses_in_one_line(tmp_path, ckpt, capsys):
         main(["audit-data", str(tmp_path / "empty"), str(ckpt), "-o", "json"])
     assert stop.value.code == 2
     assert json.loads(capsys.readouterr().out)["verdict"] == "could-not-check"
+
+
+def test_a_few_files_from_all_over_a_dataset_are_a_note(tmp_path, ckpt):
+    report = audited(dataset(tmp_path, count=6), ckpt, target=engine_of_target(), identify=2)
+    assert [(item.slug, item.severity) for item in report.findings] == [("planes-sampled", "note")]
+    assert report.findings[0].message.startswith("planes identified in 2 of 6 files")
