@@ -202,7 +202,10 @@ def probe_mib() -> float:
     probe, contract = simulated(STORED_ROWS)
     with tempfile.TemporaryDirectory(prefix="featurecontract-") as name:
         write_probe(probe, contract, name)
-        return sum(file.stat().st_size for file in Path(name).glob("*.safetensors")) / 2**20
+        sizes = [file.stat().st_size for file in Path(name).iterdir() if file.suffix != ".json"]
+    if not sizes:
+        raise SystemExit("the probe was not written")
+    return sum(sizes) / 2**20
 
 
 if __name__ == "__main__":
