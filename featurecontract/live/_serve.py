@@ -103,31 +103,37 @@ def _started(asked: _Asked, command: list[str], server: Server, startup: float) 
     log = asked.out / "server.log"
     asked.say(f"starting {command[0]} (its output is in {log})")
     environment = os.environ | {VARIABLE: str(asked.out), "PYTHONUNBUFFERED": "1"}
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the user's own command
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
-    except OSError as error:
-        _refuse(command[0], f"cannot be started ({error.strerror})", "give the command as a shell would find it")
-    reader = threading.Thread(target=drain, args=(process, log, None), daemon=True)
-    reader.start()
+    process: subprocess.Popen[bytes] | None = None
+    reader: threading.Thread | None = None
+    # From its first moment on: whatever ends this process ends the server too.
     try:
         try:
-            server.wait(startup, alive=lambda: process.poll() is None)
+            process = subprocess.Popen(  # noqa: S603 - the user's own command
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            _refuse(command[0], f"cannot be started ({error.strerror})", "give the command as a shell would find it")
+        reader = threading.Thread(target=drain, args=(process, log, None), daemon=True)
+        reader.start()
+        running = process
+        try:
+            server.wait(startup, alive=lambda: running.poll() is None)
         except RequestFailed as error:
             reader.join(2.0)
             _refuse(command[0], f"{error}; its last words: {tail(log)}", f"mend what it names; all of it is in {log}")
         asked.say("the server is up; sending the probe")
         return _send(asked, server, where="the command ran with")
     finally:
-        asked.say("stopping the server")
-        stop_group(process)
-        reader.join(5.0)
+        if process is not None:
+            asked.say("stopping the server")
+            stop_group(process)
+        if reader is not None:
+            reader.join(5.0)
 
 
 def _send(asked: _Asked, server: Server, *, where: str) -> tuple[Path, ...]:
