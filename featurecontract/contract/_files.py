@@ -121,6 +121,7 @@ def _claim(part: Path, path: Path) -> None:
         os.link(part, path, follow_symlinks=False)
     except FileExistsError:
         raise
+    # NotImplementedError is what os.link raises where the platform cannot leave a link alone.
     except (OSError, NotImplementedError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
         try:

@@ -144,6 +144,7 @@ def _embedding(model: nn.Module, path: str) -> nn.Module | None:
     getter = getattr(model, "get_input_embeddings", None)
     try:
         found = getter() if callable(getter) else None
+    # NotImplementedError is how transformers says that a model keeps none where it looks.
     except (AttributeError, NotImplementedError):
         found = None
     if isinstance(found, nn.Module):
