@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from featurecontract.cli import _capture, _datasets, _replay, _static, _tensors  # noqa: F401 - they join the group
+from featurecontract.cli import _capture, _datasets, _diagnose, _replay, _static, _tensors  # noqa: F401 - they join the group
 from featurecontract.cli._group import cli
 from featurecontract.cli._options import one_line
 from featurecontract.errors import FeatureContractError

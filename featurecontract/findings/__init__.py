@@ -1,6 +1,7 @@
 """Findings: the rules, the one diff, the verdict and the report that every output renders."""
 
 from featurecontract.findings._catalogue import Rule, catalogue, rule_for
+from featurecontract.findings._diagnosis import CAUSES, Cause, Diagnosis, Evidence
 from featurecontract.findings._diff import diff, feature_values
 from featurecontract.findings._finding import Finding, Severity, finding
 from featurecontract.findings._replayed import Estimate, Replayed
@@ -8,9 +9,13 @@ from featurecontract.findings._report import REPORT_VERSION, Observed, Predicted
 from featurecontract.findings._verdict import EXIT_STATUS, Verdict, verdict_of
 
 __all__ = [
+    "CAUSES",
     "EXIT_STATUS",
     "REPORT_VERSION",
+    "Cause",
+    "Diagnosis",
     "Estimate",
+    "Evidence",
     "Finding",
     "Observed",
     "Predicted",

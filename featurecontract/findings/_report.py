@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from featurecontract.contract import Feature, Wiring
+    from featurecontract.findings._diagnosis import Diagnosis
     from featurecontract.findings._finding import Finding
     from featurecontract.findings._replayed import Replayed
 
@@ -104,6 +105,7 @@ class Report:
     observed: tuple[Observed, ...] = ()
     replayed: tuple[Replayed, ...] = ()
     search: Mapping[str, Any] | None = None
+    diagnosis: Diagnosis | None = None
     findings: tuple[Finding, ...] = ()
     compared: int = 0
     strict: bool = False

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from featurecontract.gate._changes import prediction_changes
     from featurecontract.gate._compare import compare_contracts
     from featurecontract.gate._compose import compose_contract, pick_candidate
+    from featurecontract.gate._diagnose import Symptoms, diagnose
     from featurecontract.gate._inputs import Inputs, load_inputs, query_of, refused, target_text
     from featurecontract.gate._listing import json_schema, listing
     from featurecontract.gate._record import record, record_target
@@ -22,11 +23,13 @@ __all__ = [
     "Inputs",
     "RecordedTarget",
     "ReplayOptions",
+    "Symptoms",
     "audit_data",
     "check",
     "check_inputs",
     "compare_contracts",
     "compose_contract",
+    "diagnose",
     "json_schema",
     "listing",
     "load_inputs",
@@ -52,6 +55,7 @@ _HOMES = {
     "_changes": ("prediction_changes",),
     "_compare": ("compare_contracts",),
     "_compose": ("compose_contract", "pick_candidate"),
+    "_diagnose": ("Symptoms", "diagnose"),
     "_inputs": ("Inputs", "load_inputs", "query_of", "refused", "target_text"),
     "_listing": ("json_schema", "listing"),
     "_record": ("record", "record_target"),

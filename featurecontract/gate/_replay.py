@@ -12,12 +12,12 @@ from featurecontract.gate._replay_judge import judge, judge_search, search_objec
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from featurecontract.contract import Wiring
     from featurecontract.replay import Found, PlaneName, Tally
 
-__all__ = ["ReplayOptions", "replay"]
+__all__ = ["ReplayOptions", "figures", "planes_of", "replay"]
 
 MAX_STEPS = 16
 
@@ -70,23 +70,9 @@ def replay(
     if not listed and not search:
         raise UsageError("there is no contract: name a wiring with --wiring, or find one with --search")
     chosen = _chosen(run, listed)
-    tallies: list[Tally] = []
-    if chosen:
-        wanted = list(dict.fromkeys(name for names in chosen.values() for name in names))
-        texts = run.reading(wanted)
-        tallies = engine.measure(
-            run.drafter,
-            engine.batches(texts, rows=batch_rows),
-            list(chosen.values()),
-            steps=steps,
-            progress=lambda done: say(f"{done} of {len(texts)} sequences"),
-        )
-    replayed = [
-        _figures(
-            wiring.with_dim(run.drafter.spec.target_hidden_size), tally, run, confidence, declared=wiring is declared
-        )
-        for wiring, tally in zip(chosen, tallies, strict=True)
-    ]
+    replayed, tallies = figures(
+        run, chosen, declared, steps=steps, confidence=confidence, batch_rows=batch_rows, say=say
+    )
     findings, compared = judge(run, replayed, tallies, tolerance=tolerance, confidence=confidence, alone=not search)
     found: Found | None = None
     if search:
@@ -116,25 +102,67 @@ def replay(
     )
 
 
+def figures(
+    run: ReplayRun,
+    chosen: Mapping[Wiring, tuple[PlaneName, ...]],
+    declared: Wiring | None,
+    *,
+    steps: int,
+    confidence: float,
+    batch_rows: int,
+    say: Callable[[str], None],
+) -> tuple[list[Replayed], list[Tally]]:
+    """Replay each wiring, given with the names of its planes; the counts come with the figures."""
+    from featurecontract import replay as engine
+
+    if not chosen:
+        return [], []
+    wanted = list(dict.fromkeys(name for names in chosen.values() for name in names))
+    texts = run.reading(wanted)
+    tallies = engine.measure(
+        run.drafter,
+        engine.batches(texts, rows=batch_rows),
+        list(chosen.values()),
+        steps=steps,
+        progress=lambda done: say(f"{done} of {len(texts)} sequences"),
+    )
+    replayed = [
+        _figures(
+            wiring.with_dim(run.drafter.spec.target_hidden_size), tally, run, confidence, declared=wiring is declared
+        )
+        for wiring, tally in zip(chosen, tallies, strict=True)
+    ]
+    return replayed, tallies
+
+
+def planes_of(run: ReplayRun, wiring: Wiring) -> tuple[PlaneName, ...]:
+    """Return the planes that a wiring feeds.
+
+    Raises:
+        UsageError: it has another number of slots than the projection, or needs a plane that is not there.
+    """
+    from featurecontract import replay as engine
+
+    spec, there = run.drafter.spec, set(run.texts.planes)
+    names = _planes(wiring, engine) if spec.kind == "eagle3" else _last(wiring, engine)
+    if len(names) != spec.slots:
+        raise UsageError(f"[{wiring}] has {len(names)} features, the drafter's projection takes {spec.slots}")
+    missing = [str(name) for name in names if name not in there]
+    if missing:
+        have = ", ".join(map(str, run.texts.planes))
+        raise UsageError(f"[{wiring}] needs {', '.join(missing)}; the states hold {have}")
+    return names
+
+
 def _chosen(run: ReplayRun, listed: list[Wiring]) -> dict[Wiring, tuple[PlaneName, ...]]:
     """Return the planes of every wiring, each once.
 
     Raises:
         UsageError: a wiring has another number of slots than the projection, or needs a plane that is not there.
     """
-    from featurecontract import replay as engine
-
-    spec, there = run.drafter.spec, set(run.texts.planes)
     out: dict[Wiring, tuple[PlaneName, ...]] = {}
     for wiring in listed:
-        names = _planes(wiring, engine) if spec.kind == "eagle3" else _last(wiring, engine)
-        slots = spec.slots
-        if len(names) != slots:
-            raise UsageError(f"[{wiring}] has {len(names)} features, the drafter's projection takes {slots}")
-        missing = [str(name) for name in names if name not in there]
-        if missing:
-            have = ", ".join(map(str, run.texts.planes))
-            raise UsageError(f"[{wiring}] needs {', '.join(missing)}; the states hold {have}")
+        names = planes_of(run, wiring)
         if names not in out.values():
             out[wiring] = names
     return out

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from featurecontract.contract import Wiring
     from featurecontract.replay import Drafter, PlaneName, TargetParts, Texts
 
-__all__ = ["ReplayOptions", "ReplayRun", "prepare"]
+__all__ = ["ReplayOptions", "ReplayRun", "drafter_of", "is_gguf", "lent_parts", "prepare"]
 
 _MIN_LENGTH = 16
 
@@ -87,9 +87,10 @@ def prepare(path: str | os.PathLike[str], options: ReplayOptions, say: Callable[
     from featurecontract import probe, replay
 
     probe.require_torch()
-    dtype = probe.dtype_of(options.dtype)
+    # A dtype that nobody knows is refused before a target is loaded.
+    probe.dtype_of(options.dtype)
     live: Any = None
-    if options.target is not None and (options.states is None or _is_gguf(options)):
+    if options.target is not None and (options.states is None or is_gguf(options)):
         say(f"loading {os.path.basename(options.target.rstrip('/')) or options.target}")  # noqa: PTH119 - a name to show
         live = probe.load_target(
             options.target,
@@ -105,18 +106,7 @@ def prepare(path: str | os.PathLike[str], options: ReplayOptions, say: Callable[
             inputs.path, inputs.findings[0].message, next_step=inputs.findings[0].next_step, slug="target-mismatch"
         )
     parts = _parts(options, layout)
-    overrides: dict[str, Any] = {} if options.recurrent_state is None else {"recurrent": options.recurrent_state}
-    drafter = replay.read_drafter(
-        inputs.checkpoint,
-        contract=inputs.contract,
-        target_hidden_size=inputs.target.hidden_size,
-        embedding=parts.embedding,
-        head=parts.head,
-        target_vocab_size=inputs.target.vocab_size or parts.vocab_size,
-        device=options.device,
-        dtype=dtype,
-        **overrides,
-    )
+    drafter = drafter_of(inputs, parts, options)
     depth = inputs.target.num_hidden_layers
     if options.states is not None:
         texts = _recorded(options, inputs, drafter, parts)
@@ -141,6 +131,24 @@ def prepare(path: str | os.PathLike[str], options: ReplayOptions, say: Callable[
     )
 
 
+def drafter_of(inputs: Inputs, parts: TargetParts, options: ReplayOptions) -> Drafter:
+    """Read the drafter, with what the target lends it; raises InputError when it cannot be replayed."""
+    from featurecontract import probe, replay
+
+    overrides: dict[str, Any] = {} if options.recurrent_state is None else {"recurrent": options.recurrent_state}
+    return replay.read_drafter(
+        inputs.checkpoint,
+        contract=inputs.contract,
+        target_hidden_size=inputs.target.hidden_size,
+        embedding=parts.embedding,
+        head=parts.head,
+        target_vocab_size=inputs.target.vocab_size or parts.vocab_size,
+        device=options.device,
+        dtype=probe.dtype_of(options.dtype),
+        **overrides,
+    )
+
+
 def _check_options(options: ReplayOptions) -> None:
     if options.states is None and options.target is None:
         raise UsageError("replay needs --states DIR (recorded hidden states) or --target T (a target to run)")
@@ -154,13 +162,13 @@ def _check_options(options: ReplayOptions) -> None:
         raise UsageError("--recurrent-state is pre_norm or post_norm")
 
 
-def _is_gguf(options: ReplayOptions) -> bool:
+def is_gguf(options: ReplayOptions) -> bool:
     return options.gguf is not None or (options.target or "").endswith(".gguf")
 
 
 def _facts(options: ReplayOptions, live: Any, layout: Any) -> str | None:
     """Return the target as ``load_inputs`` reads it: the directory, or what the loaded model itself says."""
-    if live is None or not _is_gguf(options):
+    if live is None or not is_gguf(options):
         return options.target
     from featurecontract.probe import text_config
 
@@ -170,10 +178,15 @@ def _facts(options: ReplayOptions, live: Any, layout: Any) -> str | None:
 
 def _parts(options: ReplayOptions, layout: Any) -> TargetParts:
     from featurecontract import replay
+
+    return lent_parts(options) if layout is None else replay.parts_of_model(layout)
+
+
+def lent_parts(options: ReplayOptions) -> TargetParts:
+    """Return what the target's directory lends: embedding, head, final norm; nothing where no directory was named."""
+    from featurecontract import replay
     from featurecontract.checkpoint import open_checkpoint
 
-    if layout is not None:
-        return replay.parts_of_model(layout)
     if options.target is not None and os.path.isdir(options.target):  # noqa: PTH112 - does not raise
         return replay.parts_of_checkpoint(open_checkpoint(options.target, follow_links=options.follow_links))
     return replay.TargetParts()

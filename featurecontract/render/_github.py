@@ -30,6 +30,8 @@ def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
     more = len(report.findings) - MAX_ANNOTATIONS
     if more > 0:
         lines.append(f"::notice title=featurecontract::and {more} more findings")
+    if report.diagnosis is not None:
+        lines.append(f"featurecontract: {clean(report.diagnosis.sentence)}")
     lines.append(_predictions(report) if kind == "predict" else f"featurecontract: {summary(report)}")
     return "\n".join(lines) + "\n"
 

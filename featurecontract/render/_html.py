@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from featurecontract.errors import InputError
 from featurecontract.render._clean import clean
 from featurecontract.render._predict_table import COLUMNS, SLOTS_NOTE, predict_table
-from featurecontract.render._view import entries, legend, predicted_text, slot_rows, subject, summary
+from featurecontract.render._view import (
+    diagnosis_lines,
+    entries,
+    legend,
+    predicted_text,
+    replayed_rows,
+    slot_rows,
+    subject,
+    summary,
+)
 
 if TYPE_CHECKING:
     from featurecontract.findings import Report
@@ -39,6 +48,8 @@ def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
         subject=list(subject(report)),
         slots=[] if report.declared is None else slot_rows(report.declared),
         predicted=[] if predicting else _predicted(report),
+        replayed=[] if predicting else replayed_rows(report),
+        diagnosis=[] if predicting else diagnosis_lines(report),
         columns=COLUMNS,
         table=predict_table(report, bounded=False) if predicting else None,
         slots_note=SLOTS_NOTE,

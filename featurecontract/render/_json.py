@@ -11,7 +11,7 @@ from featurecontract.render._view import ordered
 
 if TYPE_CHECKING:
     from featurecontract.contract import Wiring
-    from featurecontract.findings import Estimate, Finding, Observed, Predicted, Replayed, Report
+    from featurecontract.findings import Diagnosis, Estimate, Finding, Observed, Predicted, Replayed, Report
 
 __all__ = ["finding_object", "render", "report_object"]
 
@@ -41,6 +41,8 @@ def report_object(report: Report, *, kind: str = "check") -> dict[str, Any]:
         out["replayed"] = [_replayed_object(item) for item in report.replayed]
     if report.search is not None:
         out["search"] = dict(report.search)
+    if report.diagnosis is not None:
+        out["diagnosis"] = _diagnosis_object(report.diagnosis)
     # The lists of slots and findings are complete; what hangs from them is bounded one by one.
     return {key: _bounded(value) for key, value in out.items()} | {
         "findings": [finding_object(item) for item in ordered(report)]
@@ -130,6 +132,16 @@ def _replayed_object(item: Replayed) -> dict[str, Any]:
     if item.log_likelihood is not None:
         figures["log_likelihood"] = item.log_likelihood
     return about | figures | wiring_object(item.wiring)
+
+
+def _diagnosis_object(item: Diagnosis) -> dict[str, Any]:
+    return {
+        "cause": item.cause,
+        "sentence": item.sentence,
+        "also": list(item.also),
+        "evidence": [{"name": part.name, "ran": part.ran, "text": part.text} for part in item.evidence],
+        "missing": list(item.missing),
+    }
 
 
 def _estimate_object(item: Estimate) -> dict[str, Any]:

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 from featurecontract.render._clean import clean
 from featurecontract.render._predict_table import COLUMNS, SLOTS_NOTE, predict_table
-from featurecontract.render._view import entries, legend, predicted_text, replayed_rows, slot_rows, subject, summary
+from featurecontract.render._view import (
+    diagnosis_lines,
+    entries,
+    legend,
+    predicted_text,
+    replayed_rows,
+    slot_rows,
+    subject,
+    summary,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +40,12 @@ def _check(report: Report) -> Iterator[str]:
     yield f"# featurecontract: {report.verdict}"
     yield ""
     yield str(summary(report))
+    if lines := diagnosis_lines(report):
+        *others, (_, sentence) = lines
+        yield ""
+        yield f"**{_escape(sentence)}**"
+        yield ""
+        yield from (f"- {label}: {_code(value)}" for label, value in others)
     yield ""
     yield from (f"- {label}: {_code(value)}" for label, value in subject(report))
     if report.declared is not None:

@@ -48,6 +48,8 @@ def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
     }
     if kind != "predict":
         run["properties"] = {"verdict": report.verdict, "compared": report.compared}
+        if report.diagnosis is not None:
+            run["properties"]["diagnosis"] = clean(report.diagnosis.sentence)
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2, allow_nan=False) + "\n"
 
 

@@ -9,6 +9,7 @@ from featurecontract.render._clean import clean
 from featurecontract.render._predict_table import predict_text
 from featurecontract.render._view import (
     Entry,
+    diagnosis_lines,
     entries,
     legend,
     observed_text,
@@ -61,6 +62,9 @@ def _check(report: Report, *, color: bool) -> Iterator[str]:
         yield ""
         yield "boundaries in the words of each tool"
         yield from (f"  {line}" for line in spelled)
+    if lines := diagnosis_lines(report):
+        yield ""
+        yield from (f"{label:<{LABEL}} {value}" for label, value in lines)
     yield ""
     yield _paint(str(summary(report)), _VERDICTS[report.verdict], color=color)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Entry",
     "Summary",
+    "diagnosis_lines",
     "entries",
     "heading",
     "is_failing",
@@ -202,6 +203,17 @@ def replayed_rows(report: Report) -> list[tuple[str, ...]]:
         name = wiring_text(item.wiring) + (" (declared)" if item.declared else "")
         rows.append((name, *cells, *[""] * (steps - len(cells)), length, str(item.rows)))
     return rows
+
+
+def diagnosis_lines(report: Report) -> list[tuple[str, str]]:
+    """Return the evidence, what would settle more, further causes, and last the sentence; nothing without one."""
+    found = report.diagnosis
+    if found is None:
+        return []
+    lines = [(item.name, ("" if item.ran else "not run: ") + clean(item.text)) for item in found.evidence]
+    lines += [("provide", clean(text)) for text in found.missing]
+    lines += [("also", clean(text)) for text in found.also]
+    return [*lines, ("diagnosis", clean(found.sentence))]
 
 
 def estimate_text(item: Estimate, *, percent: bool = False) -> str:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         paired_sums,
         step_accuracies,
     )
+    from featurecontract.replay._fed import Fed, drafted_tokens, fed_rows, text_of_rows
     from featurecontract.replay._live import LiveTexts, cut
     from featurecontract.replay._measure import Tally, measure
     from featurecontract.replay._read import read_drafter, read_tensor
@@ -30,6 +31,7 @@ __all__ = [
     "Drafter",
     "DrafterSpec",
     "Estimate",
+    "Fed",
     "Found",
     "LiveTexts",
     "PlaneName",
@@ -45,6 +47,8 @@ __all__ = [
     "acceptance_length",
     "batches",
     "cut",
+    "drafted_tokens",
+    "fed_rows",
     "measure",
     "names_of",
     "paired",
@@ -56,6 +60,7 @@ __all__ = [
     "read_tensor",
     "search",
     "step_accuracies",
+    "text_of_rows",
     "unroll",
     "wiring_planes",
 ]
@@ -71,6 +76,7 @@ _HOMES = {
         "paired_sums",
         "step_accuracies",
     ),
+    "_fed": ("Fed", "drafted_tokens", "fed_rows", "text_of_rows"),
     "_live": ("LiveTexts", "cut"),
     "_measure": ("Tally", "measure"),
     "_read": ("read_drafter", "read_tensor"),
