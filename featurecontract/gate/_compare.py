@@ -29,8 +29,9 @@ _DESCRIPTIVE_TARGET = ("name", "revision", "dtype", "quantization", "extra")
 
 def compare_contracts(old: Contract, new: Contract, *, paths: tuple[str, str]) -> Report:
     """Return a report whose errors are the breaking changes from ``old`` to ``new`` and whose notes are the others."""
+    fed = diff(old.wiring, new.wiring, origin="declared")
     findings = [
-        *diff(old.wiring, new.wiring, origin="declared"),
+        *(fed if any(item.severity == "error" for item in fed) else [*fed, *_features(old, new)]),
         *_parts(old, new),
         *_tensors(old, new),
         *_copies(old, new),
@@ -73,6 +74,25 @@ def _parts(old: Contract, new: Contract) -> Iterator[Finding]:
             expected={k: first.get(k) for k in changed} if changed and isinstance(first, dict) else first,
             actual={k: second.get(k) for k in changed} if changed and isinstance(second, dict) else second,
             details={"key": key},
+        )
+
+
+def _features(old: Contract, new: Contract) -> Iterator[Finding]:
+    """Yield what differs in features of the same planes, such as how streams become one slice: no plane tells that."""
+    before, after = contract_to_dict(old)["features"], contract_to_dict(new)["features"]
+    slots: dict[tuple[str, ...], list[int]] = {}
+    for slot, (first, second) in enumerate(zip(before, after, strict=False)):
+        if changed := tuple(_changed_keys(first, second)):
+            slots.setdefault(changed, []).append(slot)
+    for changed, listed in slots.items():
+        yield finding(
+            "contract-changed",
+            f"features.{{{', '.join(changed)}}} changed",
+            severity="error",
+            slots=tuple(listed),
+            expected={key: before[listed[0]].get(key) for key in changed},
+            actual={key: after[listed[0]].get(key) for key in changed},
+            details={"key": "features"},
         )
 
 

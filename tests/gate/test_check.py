@@ -230,6 +230,17 @@ def test_contract_diff(drafter):
     assert compare_contracts(old, wider, paths=("a", "b")).exit_status == 1
 
 
+@pytest.mark.parametrize("change", [{"reduction": "mean", "streams": 4}, {"streams": 2}, {"dim": 8}, {"scale": 2.0}])
+def test_contracts_whose_features_differ_in_anything_are_not_compatible(drafter, change):
+    from dataclasses import replace
+
+    old = load(declared(drafter()))
+    features = (old.features[0], replace(old.features[1], **change), *old.features[2:])
+    report = compare_contracts(old, replace(old, features=features), paths=("a", "b"))
+    assert report.exit_status == 1
+    assert any(1 in item.slots for item in report.findings if item.severity == "error")
+
+
 def test_a_method_of_one_vllm_runner_only(drafter):
     config = {"architectures": ["DFlashDraftModel"], "block_size": 16, "draft_vocab_size": None}
     config |= {"dflash_config": {"target_layer_ids": [1, 15, 28], "mask_token_id": 7}}
