@@ -26,6 +26,8 @@ _TEXTS = (
     ("--feature-contract-serve-args", "ARGS", "The server's command line, or a file with it."),
     ("--feature-contract-live-args", "ARGS", "Settings of the engine: KEY=VALUE words, or a JSON file."),
     ("--feature-contract-live-python", "PYTHON", "The interpreter that has the runtime; by default this one."),
+    ("--feature-contract-states", "DIR", "Stored hidden states that the drafter is replayed on: a folder or a file."),
+    ("--feature-contract-planes", "LIST", "What the stored planes are, in order: boundaries, embedding, final_norm."),
     ("--feature-contract-report", "FILE", "Write the JSON report here; a list of them for several checkpoints."),
     ("--feature-contract-confidence", "X", "Least confidence of what a capture shows, 0.9 by default."),
     ("--feature-contract-fuzz", "N", "Fuzz order, layers and dims of the contract, N examples for each statement."),

@@ -35,6 +35,7 @@ def replay(
     batch_rows: int = 4096,
     tolerance: float = 0.05,
     strict: bool = False,
+    skip_absent: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
     """Run a drafter on hidden states and say how often it is right; needs torch.
@@ -51,6 +52,7 @@ def replay(
         batch_rows: Rows of one batch, which bounds the memory.
         tolerance: How far an accuracy may lie off the contract's before chance is taken into account.
         strict: Count warnings as errors.
+        skip_absent: Leave out further wirings whose planes are not there, where they otherwise are an error.
         progress: Called with one line at a time.
 
     Raises:
@@ -69,7 +71,7 @@ def replay(
     listed += [parse_wiring(text, num_hidden_layers=run.depth) for text in wirings]
     if not listed and not search:
         raise UsageError("there is no contract: name a wiring with --wiring, or find one with --search")
-    chosen = _chosen(run, listed)
+    chosen = _chosen(run, listed, skip=set(listed[1:]) if skip_absent and declared is not None else set())
     replayed, tallies = figures(
         run, chosen, declared, steps=steps, confidence=confidence, batch_rows=batch_rows, say=say
     )
@@ -154,15 +156,20 @@ def planes_of(run: ReplayRun, wiring: Wiring) -> tuple[PlaneName, ...]:
     return names
 
 
-def _chosen(run: ReplayRun, listed: list[Wiring]) -> dict[Wiring, tuple[PlaneName, ...]]:
-    """Return the planes of every wiring, each once.
+def _chosen(run: ReplayRun, listed: list[Wiring], *, skip: set[Wiring]) -> dict[Wiring, tuple[PlaneName, ...]]:
+    """Return the planes of every wiring, each once; those in ``skip`` only where their planes are there.
 
     Raises:
         UsageError: a wiring has another number of slots than the projection, or needs a plane that is not there.
     """
     out: dict[Wiring, tuple[PlaneName, ...]] = {}
     for wiring in listed:
-        names = planes_of(run, wiring)
+        try:
+            names = planes_of(run, wiring)
+        except UsageError:
+            if wiring in skip:
+                continue
+            raise
         if names not in out.values():
             out[wiring] = names
     return out

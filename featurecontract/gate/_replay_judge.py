@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.contract import Feature, Wiring
-from featurecontract.findings import Finding, diff, finding
+from featurecontract.findings import Finding, diff, feature_values, finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -189,7 +189,7 @@ def wiring_of(names: Sequence[PlaneName], dim: int | None = None) -> Wiring:
 
 
 def _values(wiring: Wiring) -> list[dict[str, Any]]:
-    return [{"slot": f.slot, "boundary": f.boundary, "state": f.state} for f in wiring.features]
+    return feature_values(wiring.features)
 
 
 def _spelled(wiring: Wiring) -> str:

@@ -90,12 +90,16 @@ class Check:
         if not self.contract_digest:
             return ()
         captured = sources_of(self.contract, [(item, self.verification(item)) for item in self.captures])
-        if not self.settings.live:
-            return captured
-        from featurecontract.plugin._live import live_sources
-
         directory, label = self.subject.directory, str(self.subject.path)
-        return captured + live_sources(lambda: self.contract, self.settings, directory=directory, label=label)
+        if self.settings.live:
+            from featurecontract.plugin._live import live_sources
+
+            captured += live_sources(lambda: self.contract, self.settings, directory=directory, label=label)
+        if self.settings.states is not None:
+            from featurecontract.plugin._replayed import replayed_source
+
+            captured += (replayed_source(self.contract, self.settings, directory=directory, label=label),)
+        return captured
 
     def verification(self, capture: Glance | None = None) -> Verification:
         """Return what verifies a given capture, or one in memory, against this contract."""

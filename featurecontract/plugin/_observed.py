@@ -16,7 +16,7 @@ brings it from the workers of pytest-xdist to the controller.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -48,12 +48,14 @@ class Source:
         statements: The statements of the group, in their order.
         obtain: Makes the report of this observation alone; may raise InputError, or ImportError for a library.
         path: What the report of a failure calls the checkpoint.
+        home: Which of the statements a finding is about; at least one.
     """
 
     group: str
     statements: tuple[str, ...]
     obtain: Callable[[], Report]
     path: str = ""
+    home: Callable[[Sequence[str], Report, Finding], tuple[str, ...]] = field(default_factory=lambda: observed_homes)
 
     @cached_property
     def result(self) -> Report | InputError:
@@ -77,7 +79,7 @@ class Source:
     def places(self) -> tuple[tuple[str, ...], ...]:
         """The statements, ``GROUP::STATEMENT``, of each finding."""
         return tuple(
-            tuple(f"{self.group}::{name}" for name in observed_homes(self.statements, self.report, found))
+            tuple(f"{self.group}::{name}" for name in self.home(self.statements, self.report, found))
             for found in self.report.findings
         )
 
@@ -123,6 +125,7 @@ def merged(static: Report, observed: Iterable[Report]) -> Report:
     return replace(
         whole,
         observed=static.observed + tuple(item for part in parts for item in part.observed),
+        replayed=static.replayed + tuple(item for part in parts for item in part.replayed),
         findings=tuple(findings),
         compared=static.compared + sum(part.compared for part in parts),
         strict=static.strict,

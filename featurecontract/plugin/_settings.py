@@ -29,6 +29,8 @@ _OPTIONS = re.compile(r"(?<![\w-])--(runtime|target|serve-args|rules|follow-link
 # As `featurecontract verify --confidence`.
 _CONFIDENCE = 0.9
 _MOST_EXAMPLES = 1_000_000
+# Deeper than any target: how deep this one is, is known later.
+_DEEP = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +70,8 @@ class Settings:
     live: tuple[str, ...] = ()
     live_args: Mapping[str, Any]
     live_python: str = sys.executable
+    states: Path | None = None
+    planes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,8 @@ def read_settings(config: pytest.Config) -> Settings:
         live=_live(_given(config, "live"), _given(config, "target")),
         live_args=_live_args(_given(config, "live_args")),
         live_python=_live_python(_given(config, "live_python")),
+        states=_states(_given(config, "states")),
+        planes=_planes(_given(config, "planes"), _given(config, "states")),
     )
 
 
@@ -300,6 +306,29 @@ def _live_python(given: _Given) -> str:
     if found is None:
         raise given.refuse(f"{given.text!r} is no program; name the Python that has the runtime installed")
     return found
+
+
+def _states(given: _Given) -> Path | None:
+    if given.text is None:
+        return None
+    path = _absolute(given.text, given.base)
+    if not given.text.strip() or not _exists(path):
+        raise given.refuse(f"{given.text!r} does not exist; name a file or a folder of stored hidden states")
+    return path
+
+
+def _planes(given: _Given, states: _Given) -> str | None:
+    from featurecontract.contract import parse_wiring
+
+    if given.text is None:
+        return None
+    if states.text is None:
+        raise given.refuse("names the planes of stored states: give --feature-contract-states DIR")
+    try:
+        parse_wiring(given.text, num_hidden_layers=_DEEP)
+    except FeatureContractError as error:
+        raise given.refuse(str(error)) from None
+    return given.text
 
 
 def _report(given: _Given) -> Path | None:

@@ -12,7 +12,7 @@ def test_every_option_has_a_twin(pytester):
         """
         def test_twins(request):
             options = [name for name in vars(request.config.option) if name.startswith("feature_contract")]
-            assert len(options) == 15
+            assert len(options) == 17
             for name in options:
                 request.config.getini(name)
         """
