@@ -72,7 +72,13 @@ class Drafter:
         """Return the state before step 1, ``[..., hidden]``, for features ``[..., feature_width]``."""
         if self.spec.kind == "eagle" or "fc.weight" not in self.weights:
             return features
-        return functional.linear(self.pre_normed(features), self.weights["fc.weight"], self.weights.get("fc.bias"))
+        return self.project_normed(self.pre_normed(features))
+
+    def project_normed(self, features: Tensor) -> Tensor:
+        """Return the same as ``project`` for what ``fc`` itself receives, behind any norm."""
+        if self.spec.kind == "eagle" or "fc.weight" not in self.weights:
+            return features
+        return functional.linear(features, self.weights["fc.weight"], self.weights.get("fc.bias"))
 
     def pre_normed(self, features: Tensor) -> Tensor:
         """Return what ``fc`` itself receives."""

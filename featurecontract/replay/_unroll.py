@@ -39,6 +39,7 @@ def unroll(
     *,
     steps: int,
     own_tokens: bool = False,
+    advance: bool = True,
 ) -> Iterator[Step]:
     """Yield steps 1..K.
 
@@ -49,22 +50,28 @@ def unroll(
     Args:
         drafter: The weights.
         states: ``[batch, rows, hidden]``, what ``Drafter.project`` made of the features.
-        token_ids: int64 ``[batch, tokens]``; at least as many tokens as rows.
+        token_ids: int64 ``[batch, tokens]``; at least as many tokens as rows. Or ``[batch, rows, K]``: what each row
+            is fed at each step, whatever the text says.
         steps: K.
         own_tokens: Feed each step the token that the step before drafted, as serving does, and not the text's.
+        advance: Turn the position of step k by k - 1; False stands for a runtime that forgets to.
     """
     batch, rows = states.shape[:2]
     spec = drafter.spec
     carry = State(spec.num_layers)
-    padded = torch.cat((token_ids, token_ids.new_zeros(batch, spec.token_shift + steps)), dim=1)
+    if token_ids.dim() == 3:  # noqa: PLR2004 - [batch, rows, K]
+        fed = list(token_ids.unbind(-1))
+    else:
+        padded = torch.cat((token_ids, token_ids.new_zeros(batch, spec.token_shift + steps)), dim=1)
+        starts = range(spec.token_shift, spec.token_shift + steps)
+        fed = [padded[:, start : start + rows] for start in starts]
     positions = torch.arange(rows, device=states.device)[None] + spec.position_offset
-    ids = padded[:, spec.token_shift : spec.token_shift + rows]
+    ids = fed[0]
     for number in range(1, steps + 1):
         output = drafter.step(states, ids, positions, carry)
         yield Step(number, output, ids)
         if number == steps:
             return
-        positions = positions + 1
-        start = spec.token_shift + number
-        ids = drafter.tokens(drafter.logits(output)) if own_tokens else padded[:, start : start + rows]
+        positions = positions + 1 if advance else positions
+        ids = drafter.tokens(drafter.logits(output)) if own_tokens else fed[number]
         states = drafter.recurrent(output)
