@@ -3,6 +3,7 @@
 from featurecontract.findings._catalogue import Rule, catalogue, rule_for
 from featurecontract.findings._diagnosis import CAUSES, Cause, Diagnosis, Evidence
 from featurecontract.findings._diff import diff, feature_values
+from featurecontract.findings._drafted import Drafted, DraftedStep
 from featurecontract.findings._finding import Finding, Severity, finding
 from featurecontract.findings._replayed import Estimate, Replayed
 from featurecontract.findings._report import REPORT_VERSION, Observed, Predicted, Report, SlotReading
@@ -14,6 +15,8 @@ __all__ = [
     "REPORT_VERSION",
     "Cause",
     "Diagnosis",
+    "Drafted",
+    "DraftedStep",
     "Estimate",
     "Evidence",
     "Finding",

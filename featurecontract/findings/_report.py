@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from featurecontract.contract import Feature, Wiring
     from featurecontract.findings._diagnosis import Diagnosis
+    from featurecontract.findings._drafted import Drafted
     from featurecontract.findings._finding import Finding
     from featurecontract.findings._replayed import Replayed
 
@@ -104,6 +105,7 @@ class Report:
     predicted: tuple[Predicted, ...] = ()
     observed: tuple[Observed, ...] = ()
     replayed: tuple[Replayed, ...] = ()
+    drafted: tuple[Drafted, ...] = ()
     search: Mapping[str, Any] | None = None
     diagnosis: Diagnosis | None = None
     findings: tuple[Finding, ...] = ()

@@ -15,7 +15,16 @@ from featurecontract.errors import FeatureContractError, InputError, UsageError
 from featurecontract.findings import Finding, Report, finding
 from featurecontract.runtimes import Query
 
-__all__ = ["PROJECTION_TENSORS", "Inputs", "load_inputs", "own_contract", "query_of", "refused", "target_text"]
+__all__ = [
+    "PROJECTION_TENSORS",
+    "Inputs",
+    "load_inputs",
+    "mismatches",
+    "own_contract",
+    "query_of",
+    "refused",
+    "target_text",
+]
 
 # Where the projection's weight is found, by exporter; the first that a file has is the one.
 PROJECTION_TENSORS = ("fc.weight", "model.fc.weight", "draft_model.fc.weight", "eh_proj.weight", "main_proj.weight")
@@ -88,7 +97,7 @@ def load_inputs(
         contract=declared,
         contract_file=str(file) if declared else None,
         contract_sha256=digest(declared) if declared else None,
-        findings=tuple(_mismatches(declared, facts)) if declared and target else (),
+        findings=tuple(mismatches(declared, facts)) if declared and target else (),
     )
 
 
@@ -127,7 +136,8 @@ def _target(text: str | None, contract: Contract | None, checkpoint: Checkpoint,
     )
 
 
-def _mismatches(contract: Contract, facts: TargetFacts) -> list[Finding]:
+def mismatches(contract: Contract, facts: TargetFacts) -> list[Finding]:
+    """Return what a target has other than the contract says: depth, width, vocabulary, architecture."""
     declared = contract.target
     pairs: list[tuple[str, Any, Any]] = [
         ("num_hidden_layers", declared.num_hidden_layers, facts.num_hidden_layers),

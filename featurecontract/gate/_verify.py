@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from featurecontract.contract import contract_path, digest, load
 from featurecontract.errors import InputError
-from featurecontract.findings import Finding, Observed, Report, diff, finding
+from featurecontract.findings import Drafted, Finding, Observed, Report, diff, finding
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterable
 
     from featurecontract.capture._record import Capture
     from featurecontract.contract import Contract
+    from featurecontract.gate._drafts import Drafting
     from featurecontract.probe._data import ProbeData
 
 __all__ = ["verify", "verify_captures"]
@@ -24,6 +25,8 @@ def verify(
     path: str | os.PathLike[str],
     captures: Iterable[str | os.PathLike[str]],
     *,
+    target: str | os.PathLike[str] | None = None,
+    drafts: bool = True,
     confidence: float = 0.9,
     strict: bool = False,
     follow_links: bool = False,
@@ -33,24 +36,48 @@ def verify(
     Args:
         path: Checkpoint directory with a contract and its probe, or the contract file.
         captures: Capture files, or directories of them.
+        target: The target: its directory lends embedding and head to a drafter that has none of its own.
+        drafts: Also draft again, with the checkpoint's weights on the captured rows, what the runtime drafted.
         confidence: Below this an answer is ``inconclusive``, which is could-not-check.
         strict: Count warnings as errors.
         follow_links: Whether links that leave the checkpoint may be followed.
 
     Raises:
-        InputError: The contract, the probe or a capture cannot be used.
+        InputError: The contract, the probe, the target or a capture cannot be used.
     """
     from featurecontract.capture import load as load_captures
     from featurecontract.capture import merge
+    from featurecontract.gate._drafts import Drafting
     from featurecontract.probe import read_probe
 
     file = contract_path(path)
     contract = load(file)
     probe = read_probe(contract, file.parent, follow_links=follow_links)
+    mismatches = _of_another_target(contract, target, follow_links=follow_links)
     found = load_captures([str(item) for item in captures])
-    return verify_captures(
-        contract, probe, [merge(found)], path=str(path), file=str(file), confidence=confidence, strict=strict
+    drafting = Drafting(path, contract, target=target, follow_links=follow_links) if drafts and not mismatches else None
+    report = verify_captures(
+        contract,
+        probe,
+        [merge(found)],
+        path=str(path),
+        file=str(file),
+        drafting=drafting,
+        confidence=confidence,
+        strict=strict,
     )
+    return replace(report, findings=(*mismatches, *report.findings)) if mismatches else report
+
+
+def _of_another_target(
+    contract: Contract, target: str | os.PathLike[str] | None, *, follow_links: bool
+) -> tuple[Finding, ...]:
+    from featurecontract.checkpoint import read_target
+    from featurecontract.gate._inputs import mismatches
+
+    if target is None:
+        return ()
+    return tuple(mismatches(contract, read_target(os.fspath(target), follow_links=follow_links)))
 
 
 def verify_captures(
@@ -60,17 +87,23 @@ def verify_captures(
     *,
     path: str,
     file: str = "",
+    drafting: Drafting | None = None,
     confidence: float = 0.9,
     strict: bool = False,
 ) -> Report:
-    """Verify captures that are in memory."""
+    """Verify captures that are in memory; with ``drafting``, their draft tokens too."""
     from featurecontract.identify import identify
 
     sha256 = digest(contract)
     findings: list[Finding] = []
     observed: list[Observed] = []
+    drafted: list[Drafted] = []
     for capture in captures:
         findings += _usable(capture, sha256)
+        if drafting is not None:
+            redrafted, differences = drafting(capture)
+            drafted.append(redrafted)
+            findings += differences
         for item in identify(probe, contract, capture, confidence=confidence):
             named = replace(item, runtime=capture.runtime)
             observed.append(named)
@@ -92,8 +125,9 @@ def verify_captures(
         declared=contract.wiring,
         num_hidden_layers=contract.target.num_hidden_layers,
         observed=tuple(observed),
+        drafted=tuple(drafted),
         findings=tuple(findings),
-        compared=sum(len(item.slots) for item in observed if item.rows),
+        compared=sum(len(item.slots) for item in observed if item.rows) + sum(item.compared > 0 for item in drafted),
         strict=strict,
     )
 

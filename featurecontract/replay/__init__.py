@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from featurecontract.replay._alternatives import Alternative, alternatives
     from featurecontract.replay._drafter import Drafter, State
     from featurecontract.replay._estimate import (
         Comparison,
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     )
     from featurecontract.replay._fed import Fed, drafted_tokens, fed_rows, text_of_rows
     from featurecontract.replay._live import LiveTexts, cut
+    from featurecontract.replay._localise import Place, beyond_chance, localise
     from featurecontract.replay._measure import Tally, measure
     from featurecontract.replay._read import read_drafter, read_tensor
+    from featurecontract.replay._redraft import Redrafted, TokenPair, redraft, rounded
     from featurecontract.replay._rope import RopeSpec
+    from featurecontract.replay._rounds import Round, Rounds, rounds_of
     from featurecontract.replay._search import Found, Ranked, search
     from featurecontract.replay._spec import DrafterSpec
     from featurecontract.replay._target import TargetParts, parts_of_checkpoint, parts_of_model
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from featurecontract.replay._unroll import Step, unroll
 
 __all__ = [
+    "Alternative",
     "Comparison",
     "Drafter",
     "DrafterSpec",
@@ -34,21 +39,29 @@ __all__ = [
     "Fed",
     "Found",
     "LiveTexts",
+    "Place",
     "PlaneName",
     "Ranked",
     "RecordedTexts",
+    "Redrafted",
     "RopeSpec",
+    "Round",
+    "Rounds",
     "State",
     "Step",
     "Tally",
     "TargetParts",
     "Text",
     "Texts",
+    "TokenPair",
     "acceptance_length",
+    "alternatives",
     "batches",
+    "beyond_chance",
     "cut",
     "drafted_tokens",
     "fed_rows",
+    "localise",
     "measure",
     "names_of",
     "paired",
@@ -58,6 +71,9 @@ __all__ = [
     "parts_of_model",
     "read_drafter",
     "read_tensor",
+    "redraft",
+    "rounded",
+    "rounds_of",
     "search",
     "step_accuracies",
     "text_of_rows",
@@ -66,6 +82,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "_alternatives": ("Alternative", "alternatives"),
     "_drafter": ("Drafter", "State"),
     "_estimate": (
         "Comparison",
@@ -78,9 +95,12 @@ _HOMES = {
     ),
     "_fed": ("Fed", "drafted_tokens", "fed_rows", "text_of_rows"),
     "_live": ("LiveTexts", "cut"),
+    "_localise": ("Place", "beyond_chance", "localise"),
     "_measure": ("Tally", "measure"),
     "_read": ("read_drafter", "read_tensor"),
+    "_redraft": ("Redrafted", "TokenPair", "redraft", "rounded"),
     "_rope": ("RopeSpec",),
+    "_rounds": ("Round", "Rounds", "rounds_of"),
     "_search": ("Found", "Ranked", "search"),
     "_spec": ("DrafterSpec",),
     "_target": ("TargetParts", "parts_of_checkpoint", "parts_of_model"),

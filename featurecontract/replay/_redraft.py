@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch.nn import functional
 
+from featurecontract.replay._drafter import Drafter
 from featurecontract.replay._measure import pad
 from featurecontract.replay._rounds import chunks
 from featurecontract.replay._unroll import unroll
@@ -21,10 +22,9 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from featurecontract.replay._drafter import Drafter
     from featurecontract.replay._rounds import History, Rounds
 
-__all__ = ["TOLERANCE", "Redrafted", "TokenPair", "redraft"]
+__all__ = ["TOLERANCE", "Redrafted", "TokenPair", "redraft", "rounded"]
 
 #: How far the logit of the runtime's token may lie below our best one, in standard deviations of the row's logits, for
 #: the difference to be numerics: by the dtype of the captured rows.
@@ -80,6 +80,15 @@ class Redrafted:
     def differing(self) -> int:
         """Tokens that differ beyond numerics."""
         return sum(pair.differs for pair in self.pairs)
+
+
+def rounded(drafter: Drafter, dtype: str) -> Drafter:
+    """Return a drafter whose weights are what a runtime of that dtype loads, computed with as before."""
+    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(dtype)
+    if kind is None:
+        return drafter
+    weights = {name: value.to(kind).to(value.dtype) for name, value in drafter.weights.items()}
+    return Drafter(drafter.spec, weights, drafter.to_target)
 
 
 def redraft(drafter: Drafter, rounds: Rounds, *, advance: bool = True) -> Redrafted:

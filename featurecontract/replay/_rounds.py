@@ -203,43 +203,49 @@ class _Builder:
         return [tokens[number * steps : (number + 1) * steps] for number in range(requests)], ""
 
     def _append(self, key: tuple[int, str], call: Call, rows: list[int]) -> None:
-        values = call.values
-        if call.extra.get("rows_dropped"):
-            raise _Broken(CUT)
-        if values.shape[1] != self.width:
-            raise _Broken(WIDTH)
-        ids, kept = call.drafter_token_ids, rows
-        if ids is None:
-            raise _Broken(NO_IDS)
-        if call.accepted is not None:
-            kept = [row for row in rows if call.accepted[row]]
+        """Put the accepted rows of one request behind its history; raises _Broken."""
+        kept = rows if call.accepted is None else [row for row in rows if call.accepted[row]]
         if not kept:
             raise _Broken(NO_ROW)
-        places = self._places(key, call, rows, kept)
-        if places[0] < 0 or any(after - before != 1 for before, after in pairwise(places)):
-            raise _Broken(BROKEN_ROWS)
-        history = self.open.get(key) if places[0] else _Open()
-        if history is None or places[0] > len(history.token_ids):
+        start = self._start(key, call, rows, kept)
+        history = self.open.get(key) if start else _Open()
+        if history is None or start > len(history.token_ids):
             raise _Broken(GAP)
-        taken = values[kept]
-        if not bool(torch.isfinite(taken).all()):
-            raise _Broken(NOT_FINITE)
-        chosen = [ids[row] for row in kept]
-        if any(not 0 <= item < self.vocab_size for item in chosen):
-            raise _Broken(OUTSIDE)
-        if places[0] < len(history.token_ids) or not places[0]:
+        taken, ids = self._usable(call, kept)
+        if start < len(history.token_ids) or not start:
             self._close(key)
-            history = history.cut(places[0])
+            history = history.cut(start)
             self.open[key] = history
         history.pieces.append(taken)
-        history.token_ids += chosen
+        history.token_ids += ids
 
-    def _places(self, key: tuple[int, str], call: Call, rows: list[int], kept: list[int]) -> list[int]:
+    def _usable(self, call: Call, kept: list[int]) -> tuple[Tensor, list[int]]:
+        """Return the rows and the drafter's own ids at them; raises _Broken."""
+        if call.extra.get("rows_dropped"):
+            raise _Broken(CUT)
+        if call.values.shape[1] != self.width:
+            raise _Broken(WIDTH)
+        if call.drafter_token_ids is None:
+            raise _Broken(NO_IDS)
+        taken = call.values[kept]
+        if not bool(torch.isfinite(taken).all()):
+            raise _Broken(NOT_FINITE)
+        ids = [call.drafter_token_ids[row] for row in kept]
+        if any(not 0 <= item < self.vocab_size for item in ids):
+            raise _Broken(OUTSIDE)
+        return taken, ids
+
+    def _start(self, key: tuple[int, str], call: Call, rows: list[int], kept: list[int]) -> int:
+        """Return the position of the first accepted row; raises _Broken where the others do not follow it."""
         if call.positions is not None:
-            return [call.positions[row] for row in kept]
-        if key in self.open:
+            places = [call.positions[row] for row in kept]
+        elif key in self.open:
             raise _Broken(NO_POSITIONS)
-        return [rows.index(row) for row in kept]
+        else:
+            places = [rows.index(row) for row in kept]
+        if places[0] < 0 or any(after - before != 1 for before, after in pairwise(places)):
+            raise _Broken(BROKEN_ROWS)
+        return places[0]
 
     def _round(self, key: tuple[int, str], call: Call, drafted: tuple[int, ...], label: str) -> None:
         history = self.open[key]
