@@ -101,6 +101,15 @@ def record(
 @checkpoint_argument
 @click.argument("captures", metavar="CAPTURE...", nargs=-1, required=True)
 @click.option(
+    "--target", metavar="T", help="Target; its directory lends embedding and head to a drafter without its own."
+)
+@click.option(
+    "--drafts/--no-drafts",
+    default=True,
+    show_default=True,
+    help="Draft again, with CKPT's weights on the captured rows, what the runtime drafted.",
+)
+@click.option(
     "--confidence",
     type=FiniteRange(0.0, 1.0),
     default=0.9,
@@ -115,6 +124,8 @@ def record(
 def verify(
     checkpoint: str,
     captures: tuple[str, ...],
+    target: str | None,
+    drafts: bool,
     confidence: float,
     strict: bool,
     follow_links: bool,
@@ -122,13 +133,21 @@ def verify(
     output: str | None,
     color: str,
 ) -> None:
-    """Name what CAPTURE holds (files, or directories of them) and compare it with the contract of CKPT."""
+    """Name what CAPTURE holds (files, or directories of them) and compare it, and its draft tokens, with CKPT."""
     from featurecontract.gate import refused
     from featurecontract.gate import verify as run
 
     guard(output, checkpoint, *captures)
     try:
-        report = run(checkpoint, captures, confidence=confidence, strict=strict, follow_links=follow_links)
+        report = run(
+            checkpoint,
+            captures,
+            target=target,
+            drafts=drafts,
+            confidence=confidence,
+            strict=strict,
+            follow_links=follow_links,
+        )
     except InputError as error:
         if fmt == "text" and output is None:
             raise

@@ -11,6 +11,7 @@ from featurecontract.render._clean import clean
 from featurecontract.render._predict_table import COLUMNS, SLOTS_NOTE, predict_table
 from featurecontract.render._view import (
     diagnosis_lines,
+    drafted_lines,
     entries,
     legend,
     predicted_text,
@@ -48,6 +49,7 @@ def render(report: Report, *, color: bool = False, kind: str = "check") -> str:
         subject=list(subject(report)),
         slots=[] if report.declared is None else slot_rows(report.declared),
         predicted=[] if predicting else _predicted(report),
+        drafted=[] if predicting else drafted_lines(report),
         replayed=[] if predicting else replayed_rows(report),
         diagnosis=[] if predicting else diagnosis_lines(report),
         columns=COLUMNS,

@@ -11,7 +11,7 @@ from featurecontract.render._view import ordered
 
 if TYPE_CHECKING:
     from featurecontract.contract import Wiring
-    from featurecontract.findings import Diagnosis, Estimate, Finding, Observed, Predicted, Replayed, Report
+    from featurecontract.findings import Diagnosis, Drafted, Estimate, Finding, Observed, Predicted, Replayed, Report
 
 __all__ = ["finding_object", "render", "report_object"]
 
@@ -37,6 +37,8 @@ def report_object(report: Report, *, kind: str = "check") -> dict[str, Any]:
         out["predicted"] = {item.runtime: _predicted_object(item) for item in report.predicted}
     if report.observed:
         out["observed"] = [_observed_object(item) for item in report.observed]
+    if report.drafted:
+        out["drafted"] = [_drafted_object(item) for item in report.drafted]
     if report.replayed:
         out["replayed"] = [_replayed_object(item) for item in report.replayed]
     if report.search is not None:
@@ -119,6 +121,39 @@ def _observed_object(item: Observed) -> dict[str, Any]:
             }
     about = {"capture": item.source, "runtime": item.runtime, "phase": item.phase, "point": item.point}
     return about | {"rows": item.rows} | out
+
+
+def _drafted_object(item: Drafted) -> dict[str, Any]:
+    """Return a capture's drafts: counts by step, and what they say; ``reason`` is null where something was compared."""
+    steps = [
+        {
+            "step": step.step,
+            "compared": step.compared,
+            "equal": step.equal,
+            "near_ties": step.near_ties,
+            "differing": step.differing,
+        }
+        for step in item.steps
+    ]
+    return {
+        "capture": item.source,
+        "runtime": item.runtime,
+        "phases": list(item.phases),
+        "point": item.point or None,
+        "dtype": item.dtype or None,
+        "rounds": item.rounds,
+        "compared": item.compared,
+        "equal": item.equal,
+        "near_ties": item.near_ties,
+        "differing": item.differing,
+        "steps": steps,
+        "skipped": dict(item.skipped),
+        "reason": item.reason or None,
+        "step": item.step,
+        "class": item.step_class or None,
+        "explained_by": item.explained_by or None,
+        "notes": list(item.notes),
+    }
 
 
 def _replayed_object(item: Replayed) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from featurecontract.render._clean import clean
 from featurecontract.render._predict_table import COLUMNS, SLOTS_NOTE, predict_table
 from featurecontract.render._view import (
     diagnosis_lines,
+    drafted_lines,
     entries,
     legend,
     predicted_text,
@@ -57,9 +58,7 @@ def _check(report: Report) -> Iterator[str]:
         if len(report.predicted) > MAX_RUNTIMES:
             rows.append([f"and {len(report.predicted) - MAX_RUNTIMES} more", ""])
         yield from _table(("runtime", "predicted"), rows)
-    if replayed := replayed_rows(report):
-        yield ""
-        yield from _table(replayed[0], [list(row) for row in replayed[1:]])
+    yield from _figures(report)
     for entry in islice(entries(report), MAX_FINDINGS):
         yield ""
         yield f"## {entry.level}: {_escape(entry.heading)}"
@@ -75,6 +74,15 @@ def _check(report: Report) -> Iterator[str]:
         yield "Boundaries in the words of each tool:"
         yield ""
         yield from (f"- {_code(line)}" for line in spelled)
+
+
+def _figures(report: Report) -> Iterator[str]:
+    if drafted := drafted_lines(report):
+        yield ""
+        yield from (f"- drafted: {_code(line)}" for line in drafted)
+    if replayed := replayed_rows(report):
+        yield ""
+        yield from _table(replayed[0], [list(row) for row in replayed[1:]])
 
 
 _PROSE = ("what", "likely cause")

@@ -10,6 +10,7 @@ from featurecontract.render._predict_table import predict_text
 from featurecontract.render._view import (
     Entry,
     diagnosis_lines,
+    drafted_lines,
     entries,
     legend,
     observed_text,
@@ -51,6 +52,7 @@ def _check(report: Report, *, color: bool) -> Iterator[str]:
         yield f"{'':<{LABEL}} and {len(report.predicted) - MAX_RUNTIMES} more runtimes"
     for seen in report.observed[:MAX_RUNTIMES]:
         yield f"{'observed':<{LABEL}} {clean(seen.runtime or 'capture', limit=80)}: {observed_text(seen)}"
+    yield from (f"{'drafted':<{LABEL}} {line}" for line in drafted_lines(report))
     yield from _replayed(report)
     for entry in islice(entries(report), MAX_FINDINGS):
         yield ""

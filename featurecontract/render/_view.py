@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from featurecontract.contract import Wiring
-    from featurecontract.findings import Estimate, Finding, Observed, Predicted, Report
+    from featurecontract.findings import Drafted, Estimate, Finding, Observed, Predicted, Report
 
 __all__ = [
     "Entry",
     "Summary",
     "diagnosis_lines",
+    "drafted_lines",
     "entries",
     "heading",
     "is_failing",
@@ -214,6 +215,35 @@ def diagnosis_lines(report: Report) -> list[tuple[str, str]]:
     lines += [("provide", clean(text)) for text in found.missing]
     lines += [("also", clean(text)) for text in found.also]
     return [*lines, ("diagnosis", clean(found.sentence))]
+
+
+def drafted_lines(report: Report) -> list[str]:
+    """Return a line for each capture that was to be drafted again: counts by step, or why there are none."""
+    lines = [_drafted_text(item) for item in report.drafted[:MAX_REPLAYED]]
+    more = len(report.drafted) - MAX_REPLAYED
+    return lines if more <= 0 else [*lines, f"and {more} more"]
+
+
+def _drafted_text(item: Drafted) -> str:
+    phases = ", ".join(clean(phase, limit=40) for phase in item.phases[:MAX_SLOTS] if phase)
+    where = clean(item.runtime or "capture", limit=80) + (f" {phases}" if phases else "")
+    if not item.compared:
+        return f"{where}: draft tokens not compared: {clean(item.reason, limit=400)}"
+    steps = ", ".join(f"step {step.step}: {step.equal} of {step.compared}" for step in item.steps[:MAX_SLOTS])
+    said = f"{item.equal} of {item.compared} draft tokens are what the weights draft on the same rows ({steps}"
+    said += f"; {_counted(item.rounds, 'round')})"
+    if item.near_ties:
+        said += f", {item.near_ties} differ at a near tie"
+    if item.differing:
+        said += f", {item.differing} differ"
+    if item.step is not None:
+        said += f" from step {item.step} on: {clean(item.step_class, limit=80)}"
+    if item.explained_by:
+        said += f"; as with {clean(item.explained_by, limit=80)}"
+    left = sum(item.skipped.values())
+    if left:
+        said += f"; {left} not compared: " + capped([clean(key, limit=120) for key in item.skipped], 3)
+    return f"{where}: {said}"
 
 
 def estimate_text(item: Estimate, *, percent: bool = False) -> str:

@@ -1,4 +1,4 @@
-"""Captures of a runtime that drafts with a drafter of its own: the oracle that decodes row by row, healthy or faulty."""
+"""Captures of a runtime that drafts with the oracle that decodes row by row, healthy or faulty."""
 
 from __future__ import annotations
 
