@@ -99,7 +99,6 @@ FAULTS = {
     "map": (lambda t: permuted(t, "d2t"), {}, FIRST, ""),
     "map-left-out": (lambda t: t | {"d2t": torch.zeros_like(t["d2t"])}, {}, FIRST, "d2t left out"),
     "map-as-target-ids": (lambda t: t | {"d2t": t["d2t"] - torch.arange(40)}, {}, FIRST, "d2t read as target ids"),
-    "map-as-offsets": (lambda t: t | {"d2t": t["d2t"] + torch.arange(40)}, {}, FIRST, "d2t read as offsets"),
     "embedding": (lambda t: permuted(t, "embed_tokens.weight"), {}, FIRST, ""),
     "theta": (dict, {"theta": 10000.0}, ROPE, "rope theta 10000"),
     "theta-of-nobody": (dict, {"theta": 3.0}, ROPE, ""),
@@ -140,6 +139,20 @@ def test_targets_head_and_embedding_are_named(drafting, target):
     whole = Runtime(own | {"lm_head.weight": lent["lm_head.weight"]}, TINY, theta=300.0, whole=True)
     _, (item,) = found_in(drafting, whole)
     assert item.details["explained_by"] == "the target's head"
+
+
+def test_target_ids_that_are_read_as_offsets(tmp_path):
+    tiny = Tiny(draft_vocab=20, map_kind="absolute")
+    # Low enough that what comes of it is still a token.
+    ids = torch.arange(40).roll(7)[:20].sort().values
+    tensors = tiny.tensors() | {"d2t": ids, "t2d": torch.zeros(64, dtype=torch.bool).scatter(0, ids, True)}  # noqa: FBT003
+    place = tiny.write(tmp_path)
+    save_file(tensors, place / "model.safetensors")
+    drafting, given = Drafting(place, contract()), prompts(tiny, LENGTHS)
+    healthy, findings = drafting(prefills(Runtime(tensors, tiny), given))
+    assert (findings, healthy.equal) == ((), 48)
+    _, (item,) = drafting(prefills(Runtime(tensors | {"d2t": ids + torch.arange(20)}, tiny), given))
+    assert (item.details["class"], item.details["explained_by"]) == (FIRST, "d2t read as offsets")
 
 
 def test_an_own_embedding_where_the_targets_is_declared(ckpt, target):

@@ -1,0 +1,195 @@
+"""`verify` with draft tokens: the report in every format, the options, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from drafting_runtime import Runtime  # noqa: E402
+from safetensors.torch import save_file  # noqa: E402
+from tiny_drafters import Tiny  # noqa: E402
+from tiny_engine import capture_tiny, record_tiny  # noqa: E402
+from tiny_runs import WIDTH, weights  # noqa: E402
+
+import featurecontract  # noqa: E402
+from featurecontract.capture import load, save  # noqa: E402
+from featurecontract.cli import main  # noqa: E402
+from featurecontract.errors import InputError  # noqa: E402
+from featurecontract.render import report_schema  # noqa: E402
+
+VOCAB = 300
+TINY = Tiny(
+    hidden=WIDTH,
+    target_hidden=WIDTH,
+    vocab=VOCAB,
+    draft_vocab=100,
+    own_embedding=False,
+    heads=4,
+    kv_heads=2,
+    head_dim=WIDTH // 4,
+    config={"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 6], "use_aux_hidden_state": True}},
+)
+LENGTHS = (3, 6, 9, 14, 20, 27, 35, 44, 54, 64)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A drafter with a contract, the tiny target beside it, and features that its engine really fed."""
+    root = tmp_path_factory.mktemp("made")
+    ckpt, target = root / "ckpt", root / "target"
+    ckpt.mkdir()
+    target.mkdir()
+    record_tiny(ckpt)
+    TINY.write(ckpt)
+    lent = {"model.embed_tokens.weight": weights().embedding.contiguous(), "model.norm.weight": weights().norm}
+    save_file(lent, target / "model.safetensors")
+    found = featurecontract.load(ckpt).target
+    config = {"architectures": [found.architecture], "model_type": "llama", "hidden_size": WIDTH}
+    config |= {"num_hidden_layers": found.num_hidden_layers, "vocab_size": VOCAB, "rms_norm_eps": 1e-6}
+    (target / "config.json").write_text(json.dumps(config))
+    capture_tiny(ckpt, root / "fed")
+    return root
+
+
+def drafted(made, out, *, change=dict, **flags):
+    """Save a capture whose draft tokens a runtime made of prefixes of what was fed."""
+    tensors = TINY.tensors() | {"embed_tokens.weight": weights().embedding}
+    runtime = Runtime(tensors | change(), TINY, **flags)
+    (capture,) = load(made / "fed")
+    (call,) = capture.calls
+    ids = [*call.token_ids[1:], 7]
+    calls = [
+        replace(
+            call,
+            values=call.values[:rows],
+            token_ids=call.token_ids[:rows],
+            positions=tuple(range(rows)),
+            requests=(f"r{rows}",) * rows,
+            drafter_token_ids=tuple(ids[:rows]),
+            draft_tokens=tuple(runtime.round(call.values[:rows], ids[:rows], 2)),
+        )
+        for rows in LENGTHS
+    ]
+    save(replace(capture, calls=tuple(calls), runtime="vllm==0.32.0"), out)
+    return str(out)
+
+
+@pytest.fixture(scope="module")
+def healthy(made):
+    return drafted(made, made / "healthy")
+
+
+@pytest.fixture(scope="module")
+def faulty(made):
+    return drafted(made, made / "faulty", post=True)
+
+
+def test_a_healthy_capture_passes_and_says_what_was_compared(made, healthy):
+    report = featurecontract.verify(made / "ckpt", [healthy], target=made / "target")
+    assert [item for item in report.findings if item.severity != "note"] == []
+    (found,) = report.drafted
+    assert (found.rounds, found.compared, found.equal, found.reason) == (10, 20, 20, "")
+    assert [(step.step, step.equal) for step in found.steps] == [(1, 10), (2, 10)]
+    assert report.exit_status == 0
+    without = featurecontract.verify(made / "ckpt", [healthy], target=made / "target", drafts=False)
+    assert (without.drafted, without.compared) == ((), report.compared - 1)
+
+
+def test_a_faulty_one_fails_with_its_class_and_cause(made, faulty):
+    report = featurecontract.verify(made / "ckpt", [faulty], target=str(made / "target"))
+    (item,) = [found for found in report.findings if found.severity == "error"]
+    assert (item.slug, item.runtime) == ("draft-tokens-differ", "vllm==0.32.0 prefill")
+    assert (item.details["step"], item.details["class"]) == (2, "recurrent state or position")
+    assert item.details["explained_by"] == "the recurrent state post_norm"
+    assert item.cause == "the runtime drafts 20 of 20 tokens with the recurrent state post_norm"
+    command = f"featurecontract check {made / 'ckpt'} --target {made / 'target'} --runtime vllm==0.32.0"
+    assert command in item.next_step
+    assert report.exit_status == 1
+    # The features themselves are right, and the report still says so.
+    assert report.observed[0].wiring.boundaries == (0, 3, 6)
+
+
+@pytest.mark.parametrize("fmt", ["text", "json", "markdown", "html", "github", "junit", "sarif"])
+def test_every_format_says_it(made, faulty, fmt, capsys):
+    if fmt == "html":
+        pytest.importorskip("jinja2")
+    arguments = ["verify", str(made / "ckpt"), faulty, "--target", str(made / "target"), "-o", fmt]
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 1
+    out = capsys.readouterr().out
+    assert "recurrent state" in out
+    if fmt in ("text", "markdown", "html"):
+        assert "10 of 20 draft tokens are what the weights draft" in out or "of 20 draft tokens" in out
+    if fmt == "json":
+        jsonschema = pytest.importorskip("jsonschema")
+        found = json.loads(out)
+        jsonschema.validate(found, report_schema())
+        (entry,) = found["drafted"]
+        assert (entry["compared"], entry["step"], entry["explained_by"]) == (20, 2, "the recurrent state post_norm")
+        assert entry["steps"][0] == {"step": 1, "compared": 10, "equal": 10, "near_ties": 0, "differing": 0}
+
+
+def test_without_a_target_a_shared_embedding_is_one_line_and_everything_else_goes_on(made, faulty, capsys):
+    report = featurecontract.verify(made / "ckpt", [faulty])
+    assert [item.slug for item in report.findings if item.severity == "error"] == []
+    assert report.exit_status == 0
+    assert report.drafted[0].reason == "the drafter shares the target's embedding: give --target DIR"
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", str(made / "ckpt"), faulty])
+    assert stop.value.code == 0
+    assert "draft tokens not compared: the drafter shares" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", str(made / "ckpt"), faulty, "--no-drafts"])
+    assert stop.value.code == 0
+    assert "draft tokens" not in capsys.readouterr().out
+
+
+def test_a_target_that_is_only_named_lends_nothing(made, faulty):
+    found = featurecontract.load(made / "ckpt").target
+    named = f"t:{found.num_hidden_layers},{WIDTH}"
+    report = featurecontract.verify(made / "ckpt", [faulty], target=named)
+    assert report.drafted[0].reason == "the drafter shares the target's embedding: give --target DIR"
+
+
+def test_another_target_is_a_mismatch_and_nothing_is_drafted(made, faulty):
+    report = featurecontract.verify(made / "ckpt", [faulty], target=f"t:99,{WIDTH}")
+    assert "target-mismatch" in {item.slug for item in report.findings}
+    assert report.drafted == ()
+    assert report.exit_status == 1
+
+
+def test_a_target_that_cannot_be_read_is_said(made, healthy, capsys):
+    with pytest.raises(InputError):
+        featurecontract.verify(made / "ckpt", [healthy], target=made / "nothing.json")
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", str(made / "ckpt"), healthy, "--target", str(made / "nothing.json")])
+    assert stop.value.code == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_contract_without_a_checkpoint_says_so(made, healthy, tmp_path):
+    for name in ("feature_contract.json", "feature_contract.probe"):
+        (tmp_path / name).write_bytes((made / "ckpt" / name).read_bytes())
+    report = featurecontract.verify(tmp_path / "feature_contract.json", [healthy])
+    assert report.drafted[0].reason == "the drafter's weights are not at hand"
+    assert report.exit_status == 0
+
+
+def test_a_capture_without_draft_tokens_says_so(made):
+    report = featurecontract.verify(made / "ckpt", [made / "fed"], target=made / "target")
+    assert report.drafted[0].reason == "the capture holds no draft tokens"
+    assert report.exit_status == 0
+
+
+def test_too_large_a_drafter_is_left_out(made, faulty, monkeypatch):
+    from featurecontract.gate import _drafts
+
+    monkeypatch.setattr(_drafts, "MAX_BYTES", 1000)
+    report = featurecontract.verify(made / "ckpt", [faulty], target=made / "target")
+    assert "GiB as float32" in report.drafted[0].reason
+    assert report.exit_status == 0
