@@ -208,6 +208,7 @@ def _recorded(options: ReplayOptions, inputs: Inputs, drafter: Drafter, parts: T
         planes=names,
         hidden_size=hidden,
         answers=parts.answers if parts.head is not None else None,
+        logits=parts.logits if parts.head is not None and parts.plain else None,
         vocab_size=inputs.target.vocab_size or int(drafter.weights["embed.weight"].shape[0]),
         limit=options.limit,
     )

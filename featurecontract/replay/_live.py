@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from featurecontract.errors import InputError, UsageError
 from featurecontract.probe import tap
+from featurecontract.replay._target import TargetParts
 from featurecontract.replay._texts import PlaneName, Text
 
 if TYPE_CHECKING:
@@ -16,8 +18,13 @@ if TYPE_CHECKING:
     from torch import nn
 
     from featurecontract.probe import Layout
+    from featurecontract.probe._taps import Tapped
+    from featurecontract.replay._texts import Teacher
 
 __all__ = ["LiveTexts", "cut"]
+
+# bfloat16 logits of one head differ by this much of the largest between ways to multiply.
+_SAME_LOGITS = 0.02
 
 
 class LiveTexts:
@@ -54,19 +61,40 @@ class LiveTexts:
 
     def __iter__(self) -> Iterator[Text]:
         """Yield the planes and the answers of each sequence."""
-        for index, ids in enumerate(self.sequences):
-            tokens = torch.tensor(ids, dtype=torch.int64)
-            seen = tap(self.model, self.layout, tokens[None], blocks=False)
-            planes = {}
-            for name in self.planes:
-                plane = seen.boundaries[name.boundary] if name.state == "residual" else seen.normed
-                if plane is None:
-                    raise InputError.single(
-                        "the target", f"did not show {name}", next_step="name the final norm with --norm"
-                    )
-                planes[name] = plane
-            answers = None if seen.logits is None else seen.logits.argmax(dim=-1)
-            yield Text(tokens, planes, answers, None, f"sequence {index}")
+        for index in range(len(self)):
+            yield self[index]
+
+    def __getitem__(self, index: int) -> Text:
+        """Run the target on one sequence."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        tokens = torch.tensor(self.sequences[index], dtype=torch.int64)
+        seen = tap(self.model, self.layout, tokens[None], blocks=False)
+        planes = {}
+        for name in self.planes:
+            plane = seen.boundaries[name.boundary] if name.state == "residual" else seen.normed
+            if plane is None:
+                raise InputError.single(
+                    "the target", f"did not show {name}", next_step="name the final norm with --norm"
+                )
+            planes[name] = plane
+        answers = None if seen.logits is None else seen.logits.argmax(dim=-1)
+        return Text(tokens, planes, answers, None, f"sequence {index}", self._teacher(seen))
+
+    def _teacher(self, seen: Tapped) -> Teacher | None:
+        """Keep the rows that the head reads, not the logits, which are many times as wide."""
+        head = getattr(self.layout.head, "weight", None)
+        if seen.normed is None or seen.logits is None or not isinstance(head, torch.Tensor) or head.dim() != 2:  # noqa: PLR2004
+            return None
+        parts, some = TargetParts(head=head.detach()), min(4, len(seen.normed))
+        made = parts.logits(seen.normed[:some], "final_norm", None)
+        if made is None or made.shape != seen.logits[:some].shape:
+            return None
+        off = float((made.cpu() - seen.logits[:some]).abs().max())
+        # A factor, a cap or a bias behind the head: what it gives alone is not the model's distribution.
+        if not off <= _SAME_LOGITS * float(seen.logits[:some].abs().max()):
+            return None
+        return partial(parts.logits, seen.normed, "final_norm")
 
 
 def cut(ids: Sequence[int], length: int) -> list[tuple[int, ...]]:

@@ -35,6 +35,16 @@ _NORMS = ("norm.weight", "final_layernorm.weight", "ln_f.weight", "final_layer_n
 _ELSEWHERE = ("layers.", "blocks.", ".h.", "vision", "visual", "audio", "mtp", "image", "encoder", "draft")
 # Their final norm scales by 1 + w (transformers' modeling_gemma*.py and modeling_qwen3_5.py).
 _ONE_PLUS = ("gemma", "gemma2", "gemma3", "gemma3_text", "qwen3_5", "qwen3_5_text", "recurrent_gemma")
+# What transformers' models do to the head's output, by the config's key (Gemma 2, Cohere, Granite, MiniCPM, Falcon-H1).
+_AFTER_HEAD = (
+    "final_logit_softcapping",
+    "logit_scale",
+    "logits_scaling",
+    "output_multiplier",
+    "lm_head_multiplier",
+    "dim_model_base",
+    "mup_width_scale",
+)
 _MAX_LOGITS = 2**24
 
 
@@ -47,12 +57,14 @@ class TargetParts:
         head: ``[vocabulary, H]``.
         norm: ``[H]``.
         eps: Of the norm.
+        plain: The head's output is the logits: no factor and no cap follows it.
     """
 
     embedding: Tensor | None = None
     head: Tensor | None = None
     norm: Tensor | None = None
     eps: float = 1e-6
+    plain: bool = True
 
     @property
     def vocab_size(self) -> int | None:
@@ -64,18 +76,35 @@ class TargetParts:
 
         A soft cap or a positive factor on the logits does not change which is the largest.
         """
-        head = self.head
-        if head is None or state == "unknown" or last.shape[-1] != head.shape[1]:
+        head, rows = self.head, self._normed(last, state)
+        if head is None or rows is None:
             return None
-        rows = last.to(head.device, torch.float32)
-        if state == "residual":
-            if self.norm is None:
-                return None
-            rows = rms_norm(rows, self.norm.float(), self.eps)
         block = max(1, _MAX_LOGITS // head.shape[0])
         with torch.inference_mode():
             parts = [functional.linear(part.to(head.dtype), head).argmax(-1) for part in torch.split(rows, block)]
         return torch.cat(parts).cpu() if parts else None
+
+    def logits(self, last: Tensor, state: str, token_ids: Tensor | None) -> Tensor | None:
+        """Return float32 ``[tokens, ids]``, the logits of these tokens after each row; None where they are not known."""
+        head, rows = self.head, self._normed(last, state)
+        if head is None or rows is None or not self.plain:
+            return None
+        if token_ids is not None:
+            if len(token_ids) and int(token_ids.max()) >= len(head):
+                return None
+            head = head[token_ids.to(head.device)]
+        with torch.inference_mode():
+            return functional.linear(rows.to(head.dtype), head).float()
+
+    def _normed(self, last: Tensor, state: str) -> Tensor | None:
+        """Return what the head reads, float32; None where it cannot be made of this state."""
+        head = self.head
+        if head is None or state == "unknown" or last.shape[-1] != head.shape[1]:
+            return None
+        rows = last.to(head.device, torch.float32)
+        if state != "residual":
+            return rows
+        return None if self.norm is None else rms_norm(rows, self.norm.float(), self.eps)
 
 
 def parts_of_checkpoint(checkpoint: Checkpoint) -> TargetParts:
@@ -93,7 +122,8 @@ def parts_of_checkpoint(checkpoint: Checkpoint) -> TargetParts:
     norm = _read(checkpoint, _NORMS) if isinstance(eps, float) else None
     if norm is not None and config.get("model_type") in _ONE_PLUS:
         norm = 1.0 + norm.float()
-    return TargetParts(embedding, head, norm, float(eps) if isinstance(eps, float) else 1e-6)
+    plain = all(config.get(key) in (None, 1, 1.0) for key in _AFTER_HEAD)
+    return TargetParts(embedding, head, norm, float(eps) if isinstance(eps, float) else 1e-6, plain)
 
 
 def _read(checkpoint: Checkpoint, endings: Sequence[str]) -> Tensor | None:

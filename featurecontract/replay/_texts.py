@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from featurecontract.errors import InputError, UsageError
@@ -16,7 +17,21 @@ if TYPE_CHECKING:
     from featurecontract.contract import Wiring
     from featurecontract.states import Sample, StateSet
 
-__all__ = ["Answers", "PlaneName", "RecordedTexts", "Text", "Texts", "batches", "names_of", "wiring_planes"]
+__all__ = [
+    "Answers",
+    "Logits",
+    "PlaneName",
+    "RecordedTexts",
+    "Teacher",
+    "Text",
+    "Texts",
+    "batches",
+    "names_of",
+    "wiring_planes",
+]
+
+#: Target tokens (None for all) -> the target's logits of these after each row, float32; None where nobody knows them.
+Teacher = Callable[["Tensor | None"], "Tensor | None"]
 
 
 class PlaneName(NamedTuple):
@@ -41,6 +56,7 @@ class Text:
         answers: int64 ``[tokens]``, the target's own greedy choice after each token; None where nobody knows it.
         counted: bool ``[tokens]``, tokens whose prediction counts; None for all.
         source: For messages.
+        teacher: Makes the target's logits, only when somebody asks: they are as wide as its vocabulary.
     """
 
     token_ids: Tensor
@@ -48,12 +64,30 @@ class Text:
     answers: Tensor | None = None
     counted: Tensor | None = None
     source: str = ""
+    teacher: Teacher | None = None
 
     def features(self, names: Sequence[PlaneName]) -> Tensor:
         """Return ``[tokens, width]``: these planes side by side."""
         import torch
 
         return torch.cat([self.planes[name] for name in names], dim=-1)
+
+    def cut(self, rows: slice) -> Text:
+        """Return a part as a sequence of its own."""
+        teacher = self.teacher
+
+        def part(ids: Tensor | None) -> Tensor | None:
+            logits = teacher(ids) if teacher is not None else None
+            return None if logits is None else logits[rows]
+
+        return Text(
+            self.token_ids[rows],
+            {name: plane[rows] for name, plane in self.planes.items()},
+            None if self.answers is None else self.answers[rows],
+            None if self.counted is None else self.counted[rows],
+            self.source,
+            None if teacher is None else part,
+        )
 
 
 class Texts(Protocol):
@@ -65,6 +99,10 @@ class Texts(Protocol):
         """Return the number of sequences."""
         ...
 
+    def __getitem__(self, index: int) -> Text:
+        """Return one sequence; IndexError beyond the last."""
+        ...
+
     def __iter__(self) -> Iterator[Text]:
         """Yield one sequence at a time."""
         ...
@@ -72,6 +110,8 @@ class Texts(Protocol):
 
 #: ``(last, last_state)`` -> the target's greedy choice after each row, or None for a state that it cannot read.
 Answers = Callable[["Tensor", str], "Tensor | None"]
+#: ``(last, last_state, token_ids)`` -> the target's logits of these tokens (None for all) after each row, or None.
+Logits = Callable[["Tensor", str, "Tensor | None"], "Tensor | None"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -83,6 +123,7 @@ class RecordedTexts:
         planes: Names of the planes in each file, in order, the one beside them (``last``) included where it is named.
         hidden_size: Width of a plane.
         answers: Makes the target's choices from ``last``; None where the target's head is not at hand.
+        logits: Makes the target's logits from ``last``, likewise.
         vocab_size: Tokens of the target: an id beyond it means another target.
     """
 
@@ -90,6 +131,7 @@ class RecordedTexts:
     planes: tuple[PlaneName, ...]
     hidden_size: int
     answers: Answers | None = None
+    logits: Logits | None = None
     vocab_size: int | None = None
     limit: int | None = field(default=None)
 
@@ -100,7 +142,13 @@ class RecordedTexts:
     def __iter__(self) -> Iterator[Text]:
         """Yield every sequence; a file that does not fit the ones before it raises InputError."""
         for index in range(len(self)):
-            yield self.text(self.states.read(index))
+            yield self[index]
+
+    def __getitem__(self, index: int) -> Text:
+        """Read one sequence."""
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.text(self.states.read(index))
 
     def text(self, sample: Sample) -> Text:
         """Name the planes of one sample.
@@ -134,11 +182,14 @@ class RecordedTexts:
                 next_step="record the states of the target that the drafter was trained for",
                 slug="target-mismatch",
             )
-        answers = None
+        answers: Tensor | None = None
+        teacher: Teacher | None = None
         if self.answers is not None and sample.last is not None:
             answers = self.answers(sample.last, sample.last_state)
+        if self.logits is not None and sample.last is not None:
+            teacher = partial(self.logits, sample.last, sample.last_state)
         planes = dict(zip(self.planes, found, strict=True))
-        return Text(sample.token_ids, planes, answers, sample.loss_mask, sample.source)
+        return Text(sample.token_ids, planes, answers, sample.loss_mask, sample.source, teacher)
 
 
 def names_of(
