@@ -61,7 +61,11 @@ __all__: list[str] = []
 )
 @click.option("--batch-rows", type=click.IntRange(1), default=4096, show_default=True, help="Rows of one batch.")
 @click.option(
-    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of the search's random starts."
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Of the sequences that a search draws, and of its random starts.",
 )
 @click.option("--gguf", metavar="FILE", help="GGUF file in the target's directory.")
 @click.option("--layers", metavar="PATH", help="Module path of the target's decoder layers, such as model.layers.")

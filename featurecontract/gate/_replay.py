@@ -48,7 +48,7 @@ def replay(
         search: Also rank every ordered choice of the recorded planes (of a live target: every boundary).
         confidence: Of intervals, and below which a search names no winner.
         max_tokens: Tokens that a search uses.
-        seed: Of the search's random starts.
+        seed: Of the sequences that a search draws, and of its random starts.
         batch_rows: Rows of one batch, which bounds the memory.
         tolerance: How far an accuracy may lie off the contract's before chance is taken into account.
         strict: Count warnings as errors.

@@ -199,10 +199,11 @@ def _spelled(wiring: Wiring) -> str:
 def judge_search(run: ReplayRun, found: Found, declared: Wiring | None) -> tuple[list[Finding], int]:
     """Return what a search says of the declared wiring; a search without a winner could not check anything."""
     best = wiring_of(found.ranking[0].wiring, run.drafter.spec.target_hidden_size)
+    by = "the target's distribution" if found.expected else "the text"
     figures = (
         f"{found.margin:.1f} standard errors ahead of the runner-up, confidence {found.confidence:.3f}, over "
-        f"{found.tokens} tokens in {found.sequences} sequences; {found.full_replays} full replays of "
-        f"{found.possible} possible wirings"
+        f"{found.tokens} tokens in {found.sequences} sequences (by the likelihood of {by}); "
+        f"{found.full_replays} full replays of {found.possible} possible wirings"
     )
     if found.winner is None:
         tied = "; ".join(f"[{wiring_of(names)}]" for names in found.tied[:_MAX_LISTED])
@@ -260,6 +261,7 @@ def search_object(run: ReplayRun, found: Found) -> dict[str, Any]:
         "full_replays": found.full_replays,
         "tokens": found.tokens,
         "sequences": found.sequences,
+        "likelihood": "target" if found.expected else "text",
         "ahead_of_blind": round(found.blind.margin, 3),
         "ranking": [
             {

@@ -15,6 +15,8 @@ from featurecontract.render._view import (
     legend,
     predicted_text,
     replayed_rows,
+    search_rows,
+    search_text,
     slot_rows,
     subject,
     summary,
@@ -83,6 +85,13 @@ def _figures(report: Report) -> Iterator[str]:
     if replayed := replayed_rows(report):
         yield ""
         yield from _table(replayed[0], [list(row) for row in replayed[1:]])
+    if report.search is not None:
+        answer, did = search_text(report.search)
+        yield ""
+        yield f"search: {answer}. {did}."
+        yield ""
+        found = search_rows(report.search)
+        yield from _table(found[0], [list(row) for row in found[1:]])
 
 
 _PROSE = ("what", "likely cause")

@@ -16,6 +16,8 @@ from featurecontract.render._view import (
     observed_text,
     predicted_text,
     replayed_rows,
+    search_rows,
+    search_text,
     slot_rows,
     subject,
     summary,
@@ -54,6 +56,7 @@ def _check(report: Report, *, color: bool) -> Iterator[str]:
         yield f"{'observed':<{LABEL}} {clean(seen.runtime or 'capture', limit=80)}: {observed_text(seen)}"
     yield from (f"{'drafted':<{LABEL}} {line}" for line in drafted_lines(report))
     yield from _replayed(report)
+    yield from _searched(report)
     for entry in islice(entries(report), MAX_FINDINGS):
         yield ""
         yield from _finding(entry, color=color)
@@ -80,6 +83,20 @@ def _replayed(report: Report) -> Iterator[str]:
     yield ""
     yield f"{'replayed':<{LABEL}} {first.sequences} sequences; by step, how often the draft token is {what}"
     yield f"{'':<{LABEL}} (over rows whose earlier steps were right), with the 95 % interval over sequences"
+    yield from _columns(rows)
+
+
+def _searched(report: Report) -> Iterator[str]:
+    if report.search is None:
+        return
+    answer, did = search_text(report.search)
+    yield ""
+    yield f"{'search':<{LABEL}} {answer}"
+    yield f"{'':<{LABEL}} {did}"
+    yield from _columns(search_rows(report.search))
+
+
+def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     for row in rows:
         yield (

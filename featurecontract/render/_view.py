@@ -20,7 +20,7 @@ from featurecontract.render._values import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from featurecontract.contract import Wiring
     from featurecontract.findings import Drafted, Estimate, Finding, Observed, Predicted, Report
@@ -39,6 +39,8 @@ __all__ = [
     "ordered",
     "predicted_text",
     "replayed_rows",
+    "search_rows",
+    "search_text",
     "slot_rows",
     "subject",
     "summary",
@@ -244,6 +246,27 @@ def _drafted_text(item: Drafted) -> str:
     if left:
         said += f"; {left} not compared: " + capped([clean(key, limit=120) for key in item.skipped], 3)
     return f"{where}: {said}"
+
+
+def search_text(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Return what a search answers, and what it did."""
+    winner = found["wiring"]
+    sure = f"{found['margin']:.1f} standard errors ahead of the runner-up, confidence {found['confidence']:.3f}"
+    by = "the target's distribution of the next token" if found["likelihood"] == "target" else "the text's next token"
+    did = (
+        f"{found['sequences']} sequences, {found['tokens']} tokens, by the likelihood of {by}; "
+        f"{found['full_replays']} full replays, {found['screened']} of {found['possible']} wirings scored"
+    )
+    return (f"{winner}, {sure}" if winner else f"no winner; the first is {sure}"), did
+
+
+def search_rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the wirings that a search replayed in full as a table with its heading, best first."""
+    rows = [("wiring", "log-likelihood", "behind, standard errors")]
+    for item in found["ranking"]:
+        margin = "" if item["margin"] is None else f"{item['margin']:.1f}"
+        rows.append((item["wiring"], f"{item['log_likelihood']:.4f}", margin))
+    return rows
 
 
 def estimate_text(item: Estimate, *, percent: bool = False) -> str:

@@ -75,7 +75,7 @@ def _mean_rows(drafter: Drafter, text: Text, logits: Tensor) -> tuple[Tensor, Te
     """Return mean head rows, which are known, and the log-likelihoods of the text's own tokens (of those it can say)."""
     head = drafter.weights["head.weight"].float()
     log = logits.to(head.device, torch.float32).log_softmax(dim=-1)[:-1]
-    known = functional.pad(torch.isfinite(log).all(-1), (1, 0))
+    known = functional.pad(~log.isnan().any(-1), (1, 0))
     wanted = functional.pad(torch.nan_to_num(log.exp()) @ head, (0, 0, 1, 0))
     own = draft_ids(drafter, text.token_ids.to(head.device))[1:]
     said = known[1:] & (own >= 0)

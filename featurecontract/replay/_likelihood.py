@@ -12,7 +12,7 @@ from featurecontract.replay._labels import Labelled
 from featurecontract.replay._measure import pad
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from torch import Tensor
 
@@ -24,8 +24,8 @@ __all__ = ["Bench"]
 
 # Elements of one piece of logits: small enough for a processor's cache.
 _MAX_LOGITS = 2**22
-# Rows that are run together, of all wirings of a chunk.
-_MAX_ROWS = 4096
+# Rows that are run together, of all sequences and wirings: they bound the memory.
+_MAX_ROWS = 2048
 
 
 class Bench:
@@ -53,55 +53,78 @@ class Bench:
         self.wanted = self._padded([sample.wanted[shift + 1 :] for sample in self.samples])[self.scored]
         self.sizes = self.scored.sum(1).double().cpu()
         self.tokens = int(self.sizes.sum())
-        self.rows = width * len(self.samples)
         self.positions = torch.arange(width, device=device)[None] + drafter.spec.position_offset
 
     def _padded(self, rows: Sequence[Tensor]) -> Tensor:
         return pad(rows).to(self.drafter.device) if rows else torch.zeros(0, 0, device=self.drafter.device).bool()
 
-    def plane(self, name: PlaneName) -> Tensor:
-        """Return ``[sequences, rows, H]`` of one plane, padded."""
+    def plane(self, name: PlaneName, part: slice = slice(None)) -> Tensor:
+        """Return ``[sequences, rows, H]`` of one plane, padded; ``part`` of the sequences."""
+        width = int(self.inputs.shape[1])
         pieces = [
-            sample.text.planes[name][:length] for sample, length in zip(self.samples, self.lengths, strict=True)
+            functional.pad(sample.text.planes[name][:length], (0, 0, 0, width - length))
+            for sample, length in zip(self.samples[part], self.lengths[part], strict=True)
         ]
-        return pad(pieces).to(self.drafter.device, self.drafter.dtype)
+        return torch.stack(pieces).to(self.drafter.device, self.drafter.dtype)
+
+    def parts(self) -> Iterator[slice]:
+        """Yield groups of sequences that are run together."""
+        size = max(1, _MAX_ROWS // max(1, int(self.inputs.shape[1])))
+        for start in range(0, len(self.samples), size):
+            yield slice(start, start + size)
 
     def of_slices(self, slices: Slices, wirings: Sequence[Sequence[PlaneName | None]]) -> Tensor:
         """Return float64 ``[wirings, sequences]``: log-likelihoods summed over the tokens of each sequence."""
-        size = max(1, _MAX_ROWS // max(1, self.rows))
-        parts = [wirings[start : start + size] for start in range(0, len(wirings), size)]
-        return torch.cat([self.of_states(torch.stack([slices.state(wiring) for wiring in part])) for part in parts])
+        size = max(1, _MAX_ROWS // max(1, self.scored.numel()))
+        groups = [wirings[start : start + size] for start in range(0, len(wirings), size)]
+        return torch.cat([self.of_states(torch.stack([slices.state(wiring) for wiring in group])) for group in groups])
 
     def replay(self, wiring: Sequence[PlaneName]) -> Tensor:
         """Return float64 ``[sequences]`` for one wiring, through ``fc`` as a whole: a replay of step 1."""
-        planes = {name: self.plane(name) for name in dict.fromkeys(wiring)}
-        with torch.inference_mode():
-            states = self.drafter.project(torch.cat([planes[name] for name in wiring], dim=-1))
-        return self.of_states(states[None])[0]
+        return self._through(lambda part: torch.cat([self.plane(name, part) for name in wiring], dim=-1))
 
-    def of_states(self, states: Tensor) -> Tensor:
-        """Return the sums for states ``[wirings, sequences, rows, hidden]``."""
+    def blind(self, names: Sequence[PlaneName], slots: int) -> Tensor:
+        """Return float64 ``[sequences]`` for features that say nothing: the mean over these planes in every slot."""
+
+        def mean(part: slice) -> Tensor:
+            total = self.plane(names[0], part)
+            for name in names[1:]:
+                total = total + self.plane(name, part)
+            return (total / len(names)).repeat(1, 1, slots)
+
+        return self._through(mean)
+
+    def _through(self, features: Callable[[slice], Tensor]) -> Tensor:
+        out = []
+        for part in self.parts():
+            with torch.inference_mode():
+                states = self.drafter.project(features(part))
+            out.append(self.of_states(states[None], part)[0])
+        return torch.cat(out)
+
+    def of_states(self, states: Tensor, part: slice = slice(None)) -> Tensor:
+        """Return the sums for states ``[wirings, sequences, rows, hidden]``; ``part`` says of which sequences."""
         count = len(states)
         batch = states.flatten(0, 1)
-        ids = self.inputs.repeat(count, 1)
-        scored = self.scored.repeat(count, 1)
+        scored = self.scored[part].repeat(count, 1)
+        first = int(self.sizes[: part.start or 0].sum())
+        wanted = self.wanted[first : first + int(self.sizes[part].sum())].repeat(count, 1)
         with torch.inference_mode():
-            output = self.drafter.step(batch, ids, self.positions, State(self.drafter.spec.num_layers))
-            values = self._values(output[scored], count)
+            carry = State(self.drafter.spec.num_layers)
+            output = self.drafter.step(batch, self.inputs[part].repeat(count, 1), self.positions, carry)
+            values = self._values(output[scored], wanted)
         owner = torch.arange(len(batch), device=batch.device)[:, None].expand_as(scored)[scored]
         sums = torch.zeros(len(batch), dtype=torch.float64, device=batch.device)
         return sums.index_add_(0, owner, values).reshape(count, -1).cpu()
 
-    def _values(self, rows: Tensor, count: int) -> Tensor:
+    def _values(self, rows: Tensor, wanted: Tensor) -> Tensor:
         head = self.drafter.weights["head.weight"]
         block = max(1, _MAX_LOGITS // len(head))
         out = []
-        for part, wanted in zip(
-            torch.split(self.drafter.head_input(rows), block),
-            torch.split(self.wanted.repeat(count, 1), block),
-            strict=True,
+        for part, label in zip(
+            torch.split(self.drafter.head_input(rows), block), torch.split(wanted, block), strict=True
         ):
-            value = (part.float() * wanted).sum(-1) - functional.linear(part, head).float().logsumexp(-1)
+            value = (part.float() * label).sum(-1) - functional.linear(part, head).float().logsumexp(-1)
             # A wiring that overflows is impossible, not missing.
             out.append(torch.nan_to_num(value, nan=-1e4, posinf=-1e4, neginf=-1e4).double())
         return torch.cat(out) if out else rows.new_zeros(0, dtype=torch.float64)

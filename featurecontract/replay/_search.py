@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -165,10 +165,11 @@ def _taken(texts: Readable, max_tokens: int, numbers: random.Random) -> Iterator
 
 
 def _first(text: Text, tokens: int) -> Text:
-    """Return the first tokens of a sequence."""
+    """Return the first tokens of a sequence, as copies: what is left out need not be kept."""
     if len(text.token_ids) <= tokens:
         return text
-    return text.cut(slice(0, tokens))
+    part = text.cut(slice(0, tokens))
+    return replace(part, planes={name: plane.clone() for name, plane in part.planes.items()})
 
 
 class _Search:
@@ -275,7 +276,9 @@ class _Search:
             pool = [leader, *_close(self.sums, top, self.small.sizes)[:_POOL]]
             found |= {wiring: bench.replay(wiring) for wiring in dict.fromkeys(pool) if wiring not in found}
             leader = max(found, key=lambda wiring: float(found[wiring].sum()))
-            self.say(f"{len(found)} of {len(self.sums)} wirings compared on {bench.tokens} tokens: {_shown(leader)} ahead")
+            self.say(
+                f"{len(found)} of {len(self.sums)} wirings compared on {bench.tokens} tokens: {_shown(leader)} ahead"
+            )
             if leader in looked:
                 break
         close = _close(found, leader, bench.sizes)
@@ -290,7 +293,7 @@ class _Search:
         order = _ranked(totals)
         best = order[0]
         pairs = {w: paired_sums(totals[best] - totals[w], self.full.sizes) for w in order[1:]}
-        blind = paired_sums(totals[best] - self.blind(), self.full.sizes)
+        blind = paired_sums(totals[best] - self.full.blind(self.planes, self.slots), self.full.sizes)
         # The best of many is tested against each of them: the chances add up (Bonferroni).
         doubt = min(1.0, sum(pair.chance for pair in pairs.values()))
         tied = (best, *(w for w, pair in pairs.items() if pair.chance * len(pairs) > 1 - self.confidence))
@@ -316,15 +319,6 @@ class _Search:
             blind=blind,
             expected=expected,
         )
-
-    def blind(self) -> Tensor:
-        """Return the log-likelihoods of a drafter whose every slot holds the mean over the planes."""
-        mean = self.full.plane(self.planes[0])
-        for name in self.planes[1:]:
-            mean = mean + self.full.plane(name)
-        features = (mean / len(self.planes)).repeat(1, 1, self.slots)
-        with torch.inference_mode():
-            return self.full.of_states(self.drafter.project(features)[None])[0]
 
 
 def _ranked(sums: dict[Chosen, Tensor]) -> list[Chosen]:

@@ -161,6 +161,7 @@ def test_search_names_the_wiring_and_init_writes_it(case, tmp_path):
     assert found["possible"] == 9 * 8 * 7
     assert 0 < found["full_replays"] < found["screened"] < found["possible"]
     assert found["margin"] > 3
+    assert found["likelihood"] == "text"
     run("init", str(case / "ckpt"), "--target", target, "--from-search", str(file))
     written = fc.load(case / "ckpt")
     assert written.wiring.boundaries == (0, 2, 5)
@@ -176,6 +177,19 @@ def test_search_against_a_contract(with_contract):
     assert "wiring-disagrees" in slugs(as_json(case, "--planes", ALL, "--search", status=1))
     case = with_contract("0,2,5")
     assert slugs(as_json(case, "--planes", ALL, "--search")) == []
+
+
+def test_text_and_markdown_show_what_a_search_found(with_contract):
+    case = with_contract("0,2,5")
+    for form, cell in (("text", "  0,2,5"), ("markdown", "| `0,2,5` |")):
+        shown = replay(case, "--planes", ALL, "--search", "-o", form)
+        assert "0,2,5, " in shown
+        assert "standard errors ahead of the runner-up, confidence 1.000" in shown
+        assert "full replays" in shown
+        assert "of 504 wirings scored" in shown
+        assert cell in shown
+    shown = replay(case, "--planes", ALL, "--search", "--confidence", "0.9999999999999", status=2)
+    assert "no winner; the first is" in shown
 
 
 def test_an_inconclusive_search_writes_nothing(with_contract, tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny_drafters import Tiny
@@ -9,7 +11,7 @@ from written_by import written_by
 
 from featurecontract.checkpoint import open_checkpoint
 from featurecontract.errors import InputError, UsageError
-from featurecontract.replay import PlaneName, Text, read_drafter, search
+from featurecontract.replay import PlaneName, Text, read_drafter, search, unroll
 
 TRUE = (PlaneName(0), PlaneName(2), PlaneName(5))
 
@@ -71,26 +73,55 @@ def test_too_little_is_refused(tmp_path):
         search(drafter, texts, TRUE[:2])
 
 
+class Reading(list):
+    """Texts that remember which of them were read."""
+
+    def __init__(self, texts):
+        super().__init__(texts)
+        self.read = []
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return super().__getitem__(index)
+
+
 def test_only_as_many_tokens_as_asked(tmp_path):
     drafter = tiny(tmp_path)
-    texts = written_by(drafter, TRUE, sequences=30)
-    read = []
-
-    def reading():
-        for text in texts:
-            read.append(text)
-            yield text
-
-    found = search(drafter, reading(), tuple(texts[0].planes), max_tokens=600)
-    assert found.sequences == 15
-    assert len(read) <= 16
+    texts = Reading(written_by(drafter, TRUE, sequences=30))
+    found = search(drafter, texts, tuple(texts[0].planes), max_tokens=615)
+    # 40 tokens each are cut to 615 / 16, and the last is what is left: each replayed but for its last two tokens.
+    assert found.sequences == 17 == len(set(texts.read[1:])) == len(texts.read) - 1
+    assert found.tokens <= 615 - 2 * 17
     assert found.winner == TRUE
 
 
-def test_the_seed_changes_the_starts_and_not_the_answer(tmp_path):
+def test_the_seed_draws_the_sequences_and_does_not_change_the_answer(tmp_path):
     drafter = tiny(tmp_path, seed=5)
-    texts = written_by(drafter, TRUE, seed=5)
-    assert {search(drafter, texts, tuple(texts[0].planes), seed=seed).winner for seed in range(5)} == {TRUE}
+    texts = written_by(drafter, TRUE, seed=5, sequences=40)
+    drawn = set()
+    for seed in (0, 1, 2, 3, 4, 0):
+        reading = Reading(texts)
+        assert search(drafter, reading, tuple(texts[0].planes), seed=seed, max_tokens=700).winner == TRUE
+        drawn.add(tuple(reading.read))
+    assert len(drawn) == 5
+
+
+def test_the_targets_distribution_tells_more_than_its_draws(tmp_path):
+    drafter = tiny(tmp_path)
+    texts = written_by(drafter, TRUE)
+    names = tuple(texts[0].planes)
+
+    def knowing(text):
+        # The target of this drafter says what it says, softened.
+        (first,) = unroll(drafter, drafter.project(text.features(TRUE)[None]), text.token_ids[None], steps=1)
+        logits = torch.full((len(text.token_ids), 64), -20.0)
+        logits[1:, drafter.to_target] = 0.3 * drafter.logits(first.output)[0, :-1]
+        return replace(text, teacher=lambda ids: logits[:, ids])
+
+    plain, told = (search(drafter, some, names) for some in (texts, [knowing(text) for text in texts]))
+    assert (plain.expected, told.expected) == (False, True)
+    assert plain.winner == told.winner == TRUE
+    assert told.margin > plain.margin
 
 
 def test_a_feature_that_overflows_is_impossible_not_missing(tmp_path):
