@@ -262,7 +262,7 @@ def search_text(found: Mapping[str, Any]) -> tuple[str, str]:
 
 def search_rows(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return the wirings that a search replayed in full as a table with its heading, best first."""
-    rows = [("wiring", "log-likelihood", "behind, standard errors")]
+    rows: list[tuple[str, ...]] = [("wiring", "log-likelihood", "behind, standard errors")]
     for item in found["ranking"]:
         margin = "" if item["margin"] is None else f"{item['margin']:.1f}"
         rows.append((item["wiring"], f"{item['log_likelihood']:.4f}", margin))

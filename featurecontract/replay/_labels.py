@@ -1,8 +1,8 @@
 """What a search scores each row against: the target's own distribution of the next token, or the text's token.
 
-A trainer teaches a drafter the target's distribution, cut to the drafter's vocabulary (speculators' KL loss, SpecForge's
-soft labels). The text's token is one draw from it, and the draw is most of the noise of a comparison. So where the
-target's logits are known, the likelihood is averaged over them; this needs no more work than one token, because
+A trainer teaches a drafter the target's distribution, cut to the drafter's vocabulary (speculators' KL loss,
+SpecForge's soft labels). The text's token is one draw from it, and the draw is most of the noise of a comparison. So
+where the target's logits are known, the likelihood is averaged over them; this needs no more work than one token:
 
     sum_v p(v) log q(v)  =  (sum_v p(v) head[v]) . row  -  logsumexp(head row)
 
@@ -34,8 +34,8 @@ class Labelled(NamedTuple):
 
     Attributes:
         text: The sequence, cut; it no longer holds what makes the target's logits.
-        wanted: float32 ``[tokens, hidden]``: the head's row of token t, or the mean of the head's rows over the target's
-            distribution of token t.
+        wanted: float32 ``[tokens, hidden]``: the head's row of token t, or the mean of the head's rows over the
+            target's distribution of token t.
         scored: bool ``[tokens]``: the label is known, and the loss mask counts the token.
     """
 
@@ -72,7 +72,7 @@ def labelled(drafter: Drafter, texts: Iterable[Text]) -> tuple[list[Labelled], b
 
 
 def _mean_rows(drafter: Drafter, text: Text, logits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean head rows, which are known, and the log-likelihoods of the text's own tokens (of those it can say)."""
+    """Return mean head rows, which are known, and the log-likelihoods of the text's own tokens, where it has them."""
     head = drafter.weights["head.weight"].float()
     log = logits.to(head.device, torch.float32).log_softmax(dim=-1)[:-1]
     known = functional.pad(~log.isnan().any(-1), (1, 0))

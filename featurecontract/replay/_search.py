@@ -14,8 +14,6 @@ import random
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
-import torch
-
 from featurecontract.errors import InputError, UsageError
 from featurecontract.replay._estimate import Comparison, paired_sums
 from featurecontract.replay._labels import labelled
@@ -91,7 +89,7 @@ class Found:
         full_replays: Wirings that were replayed in full.
         tokens, sequences: What the full replays ran on.
         blind: The best one's lead over features that say nothing (every slot the mean over the planes).
-        expected: The likelihood is averaged over the target's own distribution of the next token; False: the text's token.
+        expected: The likelihood is averaged over the target's distribution of the next token; False: the text's token.
     """
 
     ranking: tuple[Ranked, ...]

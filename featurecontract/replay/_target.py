@@ -85,7 +85,7 @@ class TargetParts:
         return torch.cat(parts).cpu() if parts else None
 
     def logits(self, last: Tensor, state: str, token_ids: Tensor | None) -> Tensor | None:
-        """Return float32 ``[tokens, ids]``, the logits of these tokens after each row; None where they are not known."""
+        """Return float32 ``[tokens, ids]``, the logits of these tokens after each row; None where nobody knows them."""
         head, rows = self.head, self._normed(last, state)
         if head is None or rows is None or not self.plain:
             return None

@@ -73,7 +73,7 @@ def test_rows_from_the_middle_and_uncounted_tokens(tmp_path):
     assert bench_of(drafter, half).tokens == wanted
 
 
-def taught(drafter, text, seed=0):
+def taught(text, seed=0):
     """A text whose target's logits are known: noise, and the text's own tokens likely."""
     logits = torch.randn(len(text.token_ids), 64, generator=torch.Generator().manual_seed(seed))
     logits[torch.arange(len(text.token_ids) - 1), text.token_ids[1:]] += 4
@@ -85,7 +85,7 @@ def test_the_mean_over_the_targets_distribution_is_one_more_row_of_the_head(tmp_
     drafter = drafter_of(tmp_path, draft_vocab=24 if mapped else 64)
     assert (drafter.to_target is not None) is mapped
     texts = written_by(drafter, WIRING, sequences=3, length=14)
-    logits, texts = zip(*(taught(drafter, text, seed) for seed, text in enumerate(texts)), strict=True)
+    logits, texts = zip(*(taught(text, seed) for seed, text in enumerate(texts)), strict=True)
     samples, expected = labelled(drafter, texts)
     assert expected
     assert all(sample.text.teacher is None for sample in samples)
@@ -106,12 +106,10 @@ def test_without_the_targets_logits_everywhere_the_texts_tokens_are_scored(tmp_p
     drafter = drafter_of(tmp_path)
     plain = written_by(drafter, WIRING, sequences=3, length=14)
     wanted = bench_of(drafter, plain)
-    known = [taught(drafter, text)[1] for text in plain]
+    known = [taught(text)[1] for text in plain]
     nobody = replace(plain[1], teacher=lambda _ids: None)
     # Logits that make the text less likely than chance are another target's.
-    foreign = [
-        replace(text, teacher=lambda ids, n=n: -taught(drafter, plain[n])[0][:, ids]) for n, text in enumerate(plain)
-    ]
+    foreign = [replace(text, teacher=lambda ids, text=text: -taught(text)[0][:, ids]) for text in plain]
     for texts in ([known[0], plain[1], known[2]], [known[0], nobody, known[2]], foreign):
         samples, expected = labelled(drafter, texts)
         assert not expected
@@ -121,7 +119,7 @@ def test_without_the_targets_logits_everywhere_the_texts_tokens_are_scored(tmp_p
 def test_rows_whose_logits_are_not_finite_are_not_scored(tmp_path):
     drafter = drafter_of(tmp_path)
     (text,) = written_by(drafter, WIRING, sequences=1, length=14)
-    logits, _ = taught(drafter, text)
+    logits, _ = taught(text)
     logits[5] = torch.nan
     logits[6] = torch.inf
     # A token that the target never says has no logit, and takes no part.
