@@ -1,22 +1,25 @@
 """Replay: tokens per second against the trainer library's own forward, and what a search costs and finds.
 
-    python -m benchmarks.replay [--short] [--checkpoint CKPT --target DIR --states DIR --truth 0,3,16]
+    python -m benchmarks.replay [--short] [--checkpoint CKPT --target DIR --states DIR [--unseen DIR] --truth 0,3,16]
 
 The throughput part builds a drafter with speculators (it runs where that is installed) and gives both the same weights,
-rows and threads, turn by turn. The search part needs a trained drafter and states of every boundary of its training
-data (examples/smollm2_eagle3 makes both). What cannot run says so. The last line is one JSON object.
+rows and threads, turn by turn. The search part wants a trained drafter and states of every boundary of its training
+data (examples/smollm2_eagle3 makes both), and may be given some of unseen text; without them it searches for a wiring
+that is planted in random weights (benchmarks/planted.py), and says so. The last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import resource
 import statistics
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.planted import plant
 from benchmarks.table import print_report
 
 STEPS, HIDDEN, VOCAB, DRAFT = 3, 576, 49152, 8192
@@ -26,10 +29,11 @@ WIRINGS = ("0,3,16", "0,2,16", "3,16,28", "2,15,27", "0,16,3", "0,4,17")
 def main() -> None:
     """Run what the installed libraries and the given files allow."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--short", action="store_true", help="fewer turns")
+    parser.add_argument("--short", action="store_true", help="fewer turns and seeds")
     parser.add_argument("--checkpoint", help="a trained drafter")
     parser.add_argument("--target", help="its target's directory")
     parser.add_argument("--states", help="states of every boundary, from its training data")
+    parser.add_argument("--unseen", help="states of every boundary, of text that it was not trained on")
     parser.add_argument("--truth", default="0,3,16", help="the wiring it was trained with")
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the search")
     options = parser.parse_args()
@@ -41,14 +45,22 @@ def main() -> None:
         ratio = throughput(turns=3 if options.short else 9)
         figures["tokens_per_second_over_trainer"] = round(ratio, 3)
         rows.append(("tokens per second over speculators", f"{ratio:.2f}"))
-    if options.checkpoint and options.states:
-        seeds = 1 if options.short else options.seeds
-        figures |= search(options.checkpoint, options.target, options.states, options.truth, seeds)
-        rows += [(key, str(value)) for key, value in figures.items() if key.startswith("search")]
-        figures["accuracy"] = accuracy(options.checkpoint, options.target, options.states)
-        rows += [(f"step-1 accuracy [{name}]", f"{value:.4f}") for name, value in figures["accuracy"].items()]
-    else:
-        rows.append(("search", "not run: give --checkpoint, --target and --states"))
+    seeds = min(2, options.seeds) if options.short else options.seeds
+    with tempfile.TemporaryDirectory() as directory:
+        if options.checkpoint and options.states:
+            figures["searched"] = "trained"
+            case = (options.checkpoint, options.target, options.states, options.truth)
+        else:
+            figures["searched"] = "planted"
+            made = plant(Path(directory))
+            case = (str(made.checkpoint), str(made.target), str(made.states), made.truth)
+        figures |= search(*case, seeds, prefix="search")
+        if options.unseen:
+            figures |= search(options.checkpoint, options.target, options.unseen, options.truth, seeds, prefix="unseen")
+        figures["max_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        figures["accuracy"] = accuracy(*case[:3])
+    rows += [(key, str(value)) for key, value in figures.items() if key.startswith(("search", "unseen", "max"))]
+    rows += [(f"step-1 accuracy [{name}]", f"{value:.4f}") for name, value in figures["accuracy"].items()]
     print_report("replay", rows, figures)
 
 
@@ -124,31 +136,40 @@ def throughput(*, turns: int, batch: int = 4, length: int = 256) -> float:
     return statistics.median(ratios)
 
 
-def search(checkpoint: str, target: str | None, states: str, truth: str, seeds: int) -> dict[str, Any]:
-    """Return seconds and the rank of the trained wiring among the finalists, for each seed."""
+def search(
+    checkpoint: str, target: str | None, states: str, truth: str, seeds: int, *, prefix: str
+) -> dict[str, list[Any]]:
+    """Return, for each seed, what the search took and what it found.
+
+    The rank of the truth is among the wirings that were replayed in full, None where it is not one of them; a winner is
+    named or not. Processor seconds are what a quiet machine needs, over its threads.
+    """
     from featurecontract.gate import ReplayOptions, replay
 
-    seconds, ranks, margins, replays = [], [], [], []
+    found: dict[str, list[Any]] = {}
     for seed in range(seeds):
-        start = time.perf_counter()
+        wall, used = time.perf_counter(), time.process_time()
         report = replay(
             checkpoint,
             options=ReplayOptions(states=states, target=target, planes=_every(states)),
             search=True,
             seed=seed,
         )
-        seconds.append(round(time.perf_counter() - start, 1))
-        found = report.search or {}
-        listed = [item["wiring"] for item in found["ranking"]]
-        ranks.append(listed.index(truth) + 1 if truth in listed else None)
-        margins.append(found["margin"])
-        replays.append(found["full_replays"])
-    return {
-        "search_seconds": seconds,
-        "search_rank_of_truth": ranks,
-        "search_margin": margins,
-        "search_full_replays": replays,
-    }
+        seconds = round(time.perf_counter() - wall, 1), round(time.process_time() - used, 1)
+        answer = report.search or {}
+        listed = [item["wiring"] for item in answer["ranking"]]
+        for name, value in (
+            ("seconds", seconds[0]),
+            ("cpu_seconds", seconds[1]),
+            ("rank_of_truth", listed.index(truth) + 1 if truth in listed else None),
+            ("winner", answer["wiring"]),
+            ("margin", answer["margin"]),
+            ("confidence", answer["confidence"]),
+            ("full_replays", answer["full_replays"]),
+            ("tokens", answer["tokens"]),
+        ):
+            found.setdefault(f"{prefix}_{name}", []).append(value)
+    return found
 
 
 def accuracy(checkpoint: str, target: str | None, states: str) -> dict[str, float]:
