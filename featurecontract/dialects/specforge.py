@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from featurecontract.dialects._view import DraftConfig
 
-__all__ = ["FAMILIES", "NESTED", "USE_AUX", "nested_candidates"]
+__all__ = ["FAMILIES", "MLA_ARCHITECTURES", "NESTED", "USE_AUX", "nested_candidates"]
 
 NESTED = "eagle_config.eagle_aux_hidden_state_layer_ids"
 USE_AUX = ("eagle_config.use_aux_hidden_state", "text_config.eagle_config.use_aux_hidden_state")

@@ -7,8 +7,6 @@ sees another row's drafts. That is the mask of speculators (models/eagle3/attent
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -20,7 +18,7 @@ _MAX_SCORES = 2**25
 
 
 class ChainCache:
-    """Keys and values of one layer, ``[batch, kv_heads, rows, head_dim]`` for each step so far."""
+    """Keys and values of one layer, ``[batch, kv_heads, rows, width]`` for each step so far; the widths may differ."""
 
     def __init__(self) -> None:
         """Begin with no step."""
@@ -33,19 +31,28 @@ class ChainCache:
         self.values.append(value)
 
 
-def chain_attention(query: Tensor, cache: ChainCache, *, window: int | None = None) -> Tensor:
-    """Return ``[batch, heads, rows, head_dim]`` for a query of that shape, the current step's keys being in the cache.
+def chain_attention(
+    query: Tensor, cache: ChainCache, *, window: int | None = None, scale: float | None = None
+) -> Tensor:
+    """Return ``[batch, heads, rows, value_dim]`` for a query ``[..., head_dim]``, the current step's keys in the cache.
+
+    ``scale`` is what scores are multiplied by, ``head_dim**-0.5`` where it is None.
 
     Rows that pad a sequence on its right are never seen by the rows before them, so no padding mask is needed.
     """
     if len(cache.keys) == 1 and window is None:
         return functional.scaled_dot_product_attention(
-            query, cache.keys[0], cache.values[0], is_causal=True, enable_gqa=query.shape[1] != cache.keys[0].shape[1]
+            query,
+            cache.keys[0],
+            cache.values[0],
+            is_causal=True,
+            scale=scale,
+            enable_gqa=query.shape[1] != cache.keys[0].shape[1],
         )
     batch, heads, rows, width = query.shape
     groups = heads // cache.keys[0].shape[1]
     # [batch, kv_heads, groups, rows, head_dim]: the keys of one group are read in place, never repeated.
-    grouped = query.reshape(batch, heads // groups, groups, rows, width) / math.sqrt(width)
+    grouped = query.reshape(batch, heads // groups, groups, rows, width) * (width**-0.5 if scale is None else scale)
     block = max(1, min(rows, _MAX_SCORES // max(1, batch * heads * rows)))
     parts = [
         _block(grouped[..., start : start + block, :], cache, start, window=window) for start in range(0, rows, block)

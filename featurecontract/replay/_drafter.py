@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional
 
 from featurecontract.replay._attention import ChainCache, chain_attention
+from featurecontract.replay._mla import latent_heads
 from featurecontract.replay._rope import RopeTables
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class Drafter:
         self.device = self.weights["head.weight"].device
         self.dtype = self.weights["head.weight"].dtype
         self.to_target = None if to_target is None else to_target.to(self.device)
-        self.rope = RopeTables(spec.rope, spec.head_dim, self.device)
+        self.rope = RopeTables(spec.rope, spec.mla.rope_dim if spec.mla else spec.head_dim, self.device)
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Return ``[..., hidden]`` for int64 tokens of the target's vocabulary."""
@@ -158,21 +159,38 @@ class Drafter:
         return rows + self._linear(f"{name}.mlp.down_proj", gate * self._linear(f"{name}.mlp.up_proj", normed))
 
     def _attend(self, layer: int, rows: Tensor, tables: tuple[Tensor, Tensor], carry: State) -> Tensor:
-        name = f"layers.{layer}.self_attn"
+        name, mla = f"layers.{layer}.self_attn", self.spec.mla
+        if mla is None:
+            query, key, value = self._plain_heads(name, rows, tables)
+        else:
+            query, key, value = latent_heads(
+                mla,
+                self.weights,
+                name,
+                rows,
+                heads=self.spec.num_heads,
+                linear=self._linear,
+                norm=self._norm,
+                rotate=lambda part: self.rope.rotate(part, *tables),
+            )
+        carry.caches[layer].add(key, value)
+        attended = chain_attention(
+            query, carry.caches[layer], window=self.spec.windows[layer], scale=mla.scale if mla else None
+        )
+        return self._linear(f"{name}.o_proj", attended.transpose(1, 2).flatten(2))
+
+    def _plain_heads(self, name: str, rows: Tensor, tables: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = (
             self._linear(f"{name}.{part}_proj", rows).reshape(*rows.shape[:2], -1, self.spec.head_dim).transpose(1, 2)
             for part in "qkv"
         )
         query, key = self._norm(f"{name}.q_norm", query), self._norm(f"{name}.k_norm", key)
-        query, key = self.rope.rotate(query, *tables), self.rope.rotate(key, *tables)
-        carry.caches[layer].add(key, value)
-        attended = chain_attention(query, carry.caches[layer], window=self.spec.windows[layer])
-        return self._linear(f"{name}.o_proj", attended.transpose(1, 2).flatten(2))
+        return self.rope.rotate(query, *tables), self.rope.rotate(key, *tables), value
 
-    def _norm(self, name: str, rows: Tensor) -> Tensor:
+    def _norm(self, name: str, rows: Tensor, eps: float | None = None) -> Tensor:
         """Apply a norm of this name where there is one; which ones must be there was checked when they were read."""
         weight = self.weights.get(f"{name}.weight")
-        return rows if weight is None else rms_norm(rows, weight, self.spec.eps)
+        return rows if weight is None else rms_norm(rows, weight, self.spec.eps if eps is None else eps)
 
     def _linear(self, name: str, rows: Tensor) -> Tensor:
         return functional.linear(rows, self.weights[f"{name}.weight"], self.weights.get(f"{name}.bias"))

@@ -10,38 +10,27 @@ from featurecontract.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["LAYER_PARTS", "layer_count", "plain_names"]
+__all__ = ["ATTENTION_PARTS", "MLP_PARTS", "layer_count", "plain_names"]
 
 _PREFIXES = ("draft_model.", "model.")
 _EMBEDDINGS = ("embed_tokens.weight",)
 _HEADS = ("lm_head.weight",)
 # Trained beside the drafter and never run by it, or the target's own parts that an exporter left in.
 _PASSED_OVER = ("d2t", "t2d", "verifier_norm.weight", "verifier_lm_head.weight", "logsoftmax")
-LAYER_PARTS = (
-    *(f"self_attn.{part}_proj.weight" for part in "qkvo"),
-    *(f"mlp.{part}_proj.weight" for part in ("gate", "up", "down")),
-    "post_attention_layernorm.weight",
-)
+ATTENTION_PARTS = tuple(f"{part}_proj.weight" for part in "qkvo")
+MLP_PARTS = tuple(f"mlp.{part}_proj.weight" for part in ("gate", "up", "down"))
 _LAYER = re.compile(r"layers\.(\d{1,4})\.")
-_MLA = re.compile(r"self_attn\.(q_a_proj|q_b_proj|kv_a_proj|kv_b_proj|kv_a_proj_with_mqa|fused_qkv_a_proj)\b")
 
 
 def plain_names(names: Iterable[str], *, source: str) -> dict[str, str]:
     """Return our name of every tensor that a drafter's forward pass may read, by the file's name.
 
     Raises:
-        InputError: two tensors would have one name, or the drafter is of a kind that is not replayed here.
+        InputError: two tensors would have one name.
     """
-    given = sorted(names)
-    if any(_MLA.search(name) for name in given):
-        raise InputError.single(
-            source,
-            "the drafter has multi-head latent attention (MLA), which replay does not run yet",
-            next_step="check its wiring with `check` and `verify`, which need no forward pass of the drafter",
-        )
     out: dict[str, str] = {}
     seen: dict[str, str] = {}
-    for name in given:
+    for name in sorted(names):
         plain = _plain(name)
         if plain in _PASSED_OVER or plain.endswith("inv_freq"):
             continue
@@ -61,6 +50,8 @@ def _plain(name: str) -> str:
         name = name.removeprefix(prefix)
     if name.startswith("midlayer."):
         name = "layers.0." + name.removeprefix("midlayer.")
+    # SGLang's own name of the stacked projection, in a file that it wrote.
+    name = name.replace(".fused_qkv_a_proj_with_mqa.", ".fused_qkv_a_proj.")
     if name in _EMBEDDINGS:
         return "embed.weight"
     return "head.weight" if name in _HEADS else name

@@ -9,7 +9,8 @@ import torch
 from featurecontract.checkpoint import check_vocab_map
 from featurecontract.errors import InputError, Problem
 from featurecontract.replay._drafter import Drafter
-from featurecontract.replay._names import LAYER_PARTS, plain_names
+from featurecontract.replay._mla import FUSED, latent_parts
+from featurecontract.replay._names import ATTENTION_PARTS, MLP_PARTS, plain_names
 from featurecontract.replay._structure import read_spec
 
 if TYPE_CHECKING:
@@ -216,19 +217,30 @@ def _layer(
     spec: DrafterSpec, layer: int, shapes: Mapping[str, tuple[int, ...]]
 ) -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, name = spec.hidden_size, f"layers.{layer}"
-    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     wide = 2 * hidden if spec.kind == "eagle3" and layer == 0 else hidden
     middle = shapes.get(f"{name}.mlp.up_proj.weight", (0,))[0]
-    attention = ((query, wide), (key, wide), (key, wide), (hidden, query))
-    for part, size in zip(
-        LAYER_PARTS, (*attention, (middle, hidden), (middle, hidden), (hidden, middle)), strict=False
-    ):
-        yield f"{name}.{part}", size
-        if f"{name}.{part.removesuffix('weight')}bias" in shapes:
-            yield f"{name}.{part.removesuffix('weight')}bias", size[:1]
+    mlp = zip(MLP_PARTS, ((middle, hidden), (middle, hidden), (hidden, middle)), strict=True)
+    for part, size in (*_attention(spec, f"{name}.self_attn", wide, shapes), *((f"{name}.{p}", s) for p, s in mlp)):
+        yield part, size
+        if f"{part.removesuffix('weight')}bias" in shapes:
+            yield f"{part.removesuffix('weight')}bias", size[:1]
     yield f"{name}.post_attention_layernorm.weight", (hidden,)
     if layer or f"{name}.input_layernorm.weight" in shapes:
         yield f"{name}.input_layernorm.weight", (hidden,)
-    for norm in ("q_norm", "k_norm"):
+    for norm in ("q_norm", "k_norm") if spec.mla is None else ():
         if f"{name}.self_attn.{norm}.weight" in shapes:
             yield f"{name}.self_attn.{norm}.weight", (spec.head_dim,)
+
+
+def _attention(
+    spec: DrafterSpec, name: str, wide: int, shapes: Mapping[str, tuple[int, ...]]
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden = spec.hidden_size
+    if spec.mla is not None:
+        fused = f"{name}.{FUSED}.weight" in shapes
+        parts = latent_parts(spec.mla, heads=spec.num_heads, width=wide, hidden=hidden, fused=fused)
+        yield from ((f"{name}.{part}", size) for part, size in parts)
+        return
+    query, key = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
+    sizes = ((query, wide), (key, wide), (key, wide), (hidden, query))
+    yield from ((f"{name}.{part}", size) for part, size in zip(ATTENTION_PARTS, sizes, strict=True))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-__all__ = ["RopeSpec", "RopeTables", "read_scaling"]
+__all__ = ["RopeSpec", "RopeTables", "read_scaling", "yarn_mscale"]
 
 Kind = Literal["default", "linear", "llama3", "yarn"]
 _KINDS: tuple[Kind, ...] = ("default", "linear", "llama3", "yarn")
@@ -154,11 +154,12 @@ def _attention_factor(scaling: Mapping[str, Any], factor: float, number: Any, *,
         return float(number("attention_factor"))
     both = scaling.get("mscale") is not None and scaling.get("mscale_all_dim") is not None
     if both and (deepseek or (scaling["mscale"] and scaling["mscale_all_dim"])):
-        return _mscale(factor, number("mscale")) / _mscale(factor, number("mscale_all_dim"))
-    return _mscale(factor, 1.0)
+        return yarn_mscale(factor, number("mscale")) / yarn_mscale(factor, number("mscale_all_dim"))
+    return yarn_mscale(factor, 1.0)
 
 
-def _mscale(factor: float, weight: float) -> float:
+def yarn_mscale(factor: float, weight: float) -> float:
+    """Return YaRN's factor for a stretch of the context; 1 for none."""
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 

@@ -9,6 +9,7 @@ from featurecontract.replay._rope import RopeSpec
 
 if TYPE_CHECKING:
     from featurecontract.contract._wiring import PreNorm
+    from featurecontract.replay._mla import MlaSpec
 
 __all__ = ["DrafterSpec", "Kind"]
 
@@ -24,7 +25,8 @@ class DrafterSpec:
             cat(embedding, state), then plain decoder layers, with no norm before the head.
         hidden_size: Width of the drafter.
         target_hidden_size: Width of one plane of the target.
-        num_layers, num_heads, num_kv_heads, head_dim: Of its decoder layers.
+        num_layers, num_heads, num_kv_heads, head_dim: Of its decoder layers; head_dim is a query's width.
+        mla: Widths of latent attention, None for plain attention.
         feature_width: Columns of ``fc``'s input (of the state alone for ``eagle``); a plane's width without ``fc``.
         draft_vocab_size: Rows of the output head.
         eps: Of every RMSNorm.
@@ -48,6 +50,7 @@ class DrafterSpec:
     num_heads: int
     num_kv_heads: int
     head_dim: int
+    mla: MlaSpec | None = None
     feature_width: int
     draft_vocab_size: int
     eps: float = 1e-6

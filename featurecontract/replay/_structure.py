@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from featurecontract.dialects import Target, recognise
+from featurecontract.dialects import MLA_ARCHITECTURES, Target, recognise
 from featurecontract.errors import InputError
 from featurecontract.replay._drafter import ACTIVATIONS
+from featurecontract.replay._mla import is_latent
 from featurecontract.replay._names import layer_count
 from featurecontract.replay._rope import RopeSpec, read_scaling
 from featurecontract.replay._spec import DrafterSpec
+from featurecontract.replay._structure_mla import latent_factor, latent_scaling, read_mla
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from featurecontract.checkpoint import Checkpoint
     from featurecontract.contract import Contract
     from featurecontract.dialects import DraftConfig, Recognition
+    from featurecontract.replay._mla import MlaSpec
     from featurecontract.replay._spec import Kind
 
 __all__ = ["read_spec"]
@@ -39,6 +42,7 @@ _OTHER_FORWARD = (
     "qwen3_5_moe_text",
 )
 _DEPTH_UNKNOWN = 1_000
+_LATENT_EPS = 1e-6
 
 
 def read_spec(
@@ -68,6 +72,7 @@ class _Reader:
         target_hidden_size: int | None,
     ) -> None:
         self.source = str(checkpoint.directory / "config.json")
+        self.weights, self.latent = str(checkpoint.path), is_latent(shapes)
         self.shapes, self.contract = shapes, contract
         self.notes: list[str] = []
         target = contract.target if contract else None
@@ -92,7 +97,8 @@ class _Reader:
             raise self.error(f"a drafter of model_type {self.config.body('model_type')} is not replayed", "model_type")
         kind: Kind = "eagle3" if method == "eagle3" else "eagle"
         hidden = self.shapes["head.weight"][-1] if len(self.shapes["head.weight"]) == 2 else 0  # noqa: PLR2004
-        heads, kv_heads, head_dim = self.heads(hidden)
+        eps, rope = self.eps(), self.rope()
+        heads, kv_heads, head_dim, mla = self.latent_heads(kind, rope, eps) if self.latent else self.heads(hidden)
         target_hidden = self.target_hidden or hidden
         fc = self.shapes.get("fc.weight", (hidden, target_hidden))
         width = fc[-1] if kind == "eagle3" else target_hidden
@@ -113,9 +119,10 @@ class _Reader:
             num_heads=heads,
             num_kv_heads=kv_heads,
             head_dim=head_dim,
+            mla=mla,
             feature_width=width,
             draft_vocab_size=self.shapes["head.weight"][0],
-            eps=self.eps(),
+            eps=eps,
             pre_norm=self.pre_norm(kind),
             recurrent=self.recurrent(kind),
             head_norm=self.head_norm(kind),
@@ -123,7 +130,7 @@ class _Reader:
             and self.config.flag("eagle_config.use_input_layernorm_in_first_layer") is not False,
             norm_before_residual=self.norm_before_residual(kind),
             activation=self.activation(),
-            rope=self.rope(),
+            rope=rope,
             windows=self.windows(),
             token_shift=alignment.token_shift if alignment else 1,
             position_offset=alignment.position_offset if alignment else offset,
@@ -136,8 +143,27 @@ class _Reader:
             raise self.error("the weights hold neither midlayer.* nor layers.0.*", slug="tensor-missing")
         return count
 
-    def heads(self, hidden: int) -> tuple[int, int, int]:
+    def latent_heads(self, kind: Kind, rope: RopeSpec, eps: float) -> tuple[int, int, int, MlaSpec]:
+        """Return heads, key heads, a query's width and the widths of latent attention (MLA)."""
+        if kind == "eagle":
+            raise self.error("an EAGLE-1 or 2 drafter with latent attention (MLA) is not replayed; EAGLE-3 ones are")
+        factor = latent_factor(self.scaling(), rope.factor)
+        heads, mla = read_mla(self.config, self.shapes, factor=factor, eps=eps, source=self.weights)
+        if eps != _LATENT_EPS:
+            self.notes.append(
+                f"the norms inside of latent attention take rms_norm_eps {eps:g}, as vLLM and SGLang do; "
+                f"transformers takes {_LATENT_EPS:g} there"
+            )
+        return heads, heads, mla.plain_dim + mla.rope_dim, mla
+
+    def heads(self, hidden: int) -> tuple[int, int, int, None]:
         """Return heads, key heads and head width: the config counts the heads, the weights give the width."""
+        if self.config.architecture in MLA_ARCHITECTURES:
+            raise self.error(
+                f"{self.config.architecture} has latent attention (MLA), the weights have plain q_proj and k_proj",
+                "architectures",
+                "width",
+            )
         count = self.config.integer("num_attention_heads")
         kv_count = self.config.integer("num_key_value_heads") or count
         query = self.shapes.get("layers.0.self_attn.q_proj.weight", (0,))[0]
@@ -160,7 +186,7 @@ class _Reader:
             )
         if not hidden or width % 2:
             raise self.error(f"heads of {width} channels cannot be rotated", "num_attention_heads", "width")
-        return count, kv_count, width
+        return count, kv_count, width, None
 
     def eps(self) -> float:
         value = self.config.body("rms_norm_eps")
@@ -185,6 +211,10 @@ class _Reader:
         found = stated if stated in ("pre_norm", "post_norm") else self.recognition.recurrent_state
         if kind == "eagle":
             return "pre_norm"
+        if found not in ("pre_norm", "post_norm") and self.latent and self.config.flag("norm_output"):
+            # SpecForge, which means something else by the flag, trains no latent attention.
+            self.notes.append("norm_output: the normed state enters step 2, as vLLM and SGLang run latent attention")
+            return "post_norm"
         if found not in ("pre_norm", "post_norm"):
             self.notes.append("nobody says which state enters step 2: pre_norm was assumed (--recurrent-state says)")
             return "pre_norm"
@@ -193,9 +223,11 @@ class _Reader:
     def head_norm(self, kind: str) -> bool:
         if kind == "eagle" or self.config.flag("eagle_config.use_last_layernorm") is False:
             return False
-        # SpecForge's norm_output says whether the head reads normed rows (modeling/draft/llama3_eagle.py, 0.2.0).
+        # SpecForge's norm_output says whether the head reads normed rows (modeling/draft/llama3_eagle.py, 0.2.0); it
+        # trains no latent attention.
         trainer = self.recognition.family.trainer if self.recognition.family else ""
-        return not (trainer.startswith("SpecForge") and self.config.flag("norm_output") is False)
+        specforge = trainer.startswith("SpecForge") and not self.latent
+        return not (specforge and self.config.flag("norm_output") is False)
 
     def norm_before_residual(self, kind: str) -> bool:
         stated = self.contract.norm_before_residual if self.contract else None
@@ -219,17 +251,32 @@ class _Reader:
         )
         if not isinstance(theta, (int, float)) or isinstance(theta, bool) or not 1 < theta < 1e12:  # noqa: PLR2004
             raise self.error("is not a number above 1", "rope_theta")
-        scaling = rope.scaling if rope and rope.scaling is not None else place
         longest = self.config.integer("max_position_embeddings")
         trainer = self.recognition.family.trainer if self.recognition.family else ""
         found = read_scaling(
-            scaling, theta=float(theta), longest=longest, deepseek=trainer.startswith("SpecForge"), source=self.source
+            self.scaling(notes=self.notes),
+            theta=float(theta),
+            longest=longest,
+            deepseek=self.latent or trainer.startswith("SpecForge"),
+            source=self.source,
         )
         partial = self.config.body("partial_rotary_factor")
         if isinstance(partial, float) and 0 < partial < 1:
             found = replace(found, partial=partial)
         style = rope.style if rope else None
+        if style is None and self.latent:
+            # What DeepSeek trains with and every runtime runs; transformers' config can say otherwise.
+            return replace(found, interleaved=self.config.body("rope_interleave") is not False)
         return replace(found, interleaved=style in ("interleaved", "gptj"))
+
+    def scaling(self, notes: list[str] | None = None) -> Mapping[str, Any]:
+        rope = self.contract.rope if self.contract else None
+        scaling = rope.scaling if rope and rope.scaling is not None else self.rope_place()
+        return (
+            latent_scaling(scaling, source=self.source, notes=[] if notes is None else notes)
+            if self.latent
+            else scaling
+        )
 
     def rope_place(self) -> Mapping[str, Any]:
         for key in ("rope_parameters", "rope_scaling"):

@@ -49,11 +49,8 @@ class OneByOne:
             found = [norm(head, scale, 1e-5) for head in found]
         return [turn(head, position, self.theta, interleaved=self.interleaved) for head in found] if rotate else found
 
-    def one(self, state, token, position, keys, values):
-        t = self.t
-        embedded = norm(t["embed_tokens.weight"][token], t["midlayer.input_layernorm.weight"], 1e-5)
-        normed = norm(state, t["midlayer.hidden_norm.weight"], 1e-5)
-        x = torch.cat([embedded, normed])
+    def mixed(self, x, position, keys, values):
+        """Keep this row's key and value, and return what each head reads."""
         keys.append(self.heads("k", x, position, rotate=True))
         values.append(self.heads("v", x, position, rotate=False))
         mixed = []
@@ -61,6 +58,13 @@ class OneByOne:
             group = index // (self.tiny.heads // self.tiny.kv_heads)
             scores = torch.stack([query @ key[group] for key in keys]) / math.sqrt(self.tiny.head_dim)
             mixed.append(sum(p * v[group] for p, v in zip(scores.softmax(0), values, strict=True)))
+        return mixed
+
+    def one(self, state, token, position, keys, values):
+        t = self.t
+        embedded = norm(t["embed_tokens.weight"][token], t["midlayer.input_layernorm.weight"], 1e-5)
+        normed = norm(state, t["midlayer.hidden_norm.weight"], 1e-5)
+        mixed = self.mixed(torch.cat([embedded, normed]), position, keys, values)
         out = (normed if self.residual_normed else state) + t["midlayer.self_attn.o_proj.weight"] @ torch.cat(mixed)
         out = out + t.get("midlayer.self_attn.o_proj.bias", 0)
         y = norm(out, t["midlayer.post_attention_layernorm.weight"], 1e-5)
