@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from featurecontract.contract import Contract, Wiring
     from featurecontract.errors import FeatureContractError
-    from featurecontract.findings import Cause, Estimate, Finding, Observed, Predicted, Replayed
+    from featurecontract.findings import Cause, Drafted, Estimate, Finding, Observed, Predicted, Replayed
 
 __all__ = ["Gathered", "Stage", "cause_of", "conclude", "failed"]
 
@@ -44,6 +44,7 @@ class Stage:
     compared: int = 0
     predicted: tuple[Predicted, ...] = ()
     observed: tuple[Observed, ...] = ()
+    drafted: tuple[Drafted, ...] = ()
     replayed: tuple[Replayed, ...] = ()
 
 
@@ -249,10 +250,11 @@ def _without_errors(known: Gathered, missing: Sequence[str]) -> tuple[Cause, str
         return "undecided", f"undecided: {open_points[0].slug}: {open_points[0].message}"
     if missing:
         return "undecided", "undecided: what was run holds, and not everything was run"
+    drafts = "drafts what the weights draft, " if any(item.compared for item in known.captured.drafted) else ""
     figure = f" ({_number(length)} tokens per round in the replay)" if length is not None else ""
     return "none", (
-        "none: the runtime feeds what is declared, drafts what the weights draft, and the replay holds; an acceptance "
-        f"that is still too low is the drafter's own{figure}"
+        f"none: the runtime feeds what is declared, {drafts}and the replay holds; an acceptance that is still too low "
+        f"is the drafter's own{figure}"
     )
 
 
@@ -285,6 +287,7 @@ def _evidence(known: Gathered) -> Iterator[Evidence]:
         ) + (f" and {len(captured.observed) - 4} more" if len(captured.observed) > 4 else "")  # noqa: PLR2004
         text += f"; {_counted(captured)}"
     yield Evidence(name="captured", ran=captured.ran, text=text)
+    yield _drafts_evidence(captured)
     yield Evidence(name="rows", ran=known.rows.ran, text=known.rows.text)
     declared = _declared(known)
     text = known.replay.text
@@ -296,6 +299,18 @@ def _evidence(known: Gathered) -> Iterator[Evidence]:
             f"{declared.rows} rows in {declared.sequences} sequences{known.replay.text}"
         )
     yield Evidence(name="replay", ran=known.replay.ran, text=text)
+
+
+def _drafts_evidence(captured: Stage) -> Evidence:
+    """Say how many of the runtime's draft tokens the weights draft on the captured rows."""
+    compared = [item for item in captured.drafted if item.compared]
+    if not compared:
+        reasons = [item.reason for item in captured.drafted if item.reason]
+        return Evidence(name="drafts", ran=False, text=reasons[0] if reasons else captured.text or "none were captured")
+    total, equal = (sum(getattr(item, name) for item in compared) for name in ("compared", "equal"))
+    ties = sum(item.near_ties for item in compared)
+    text = f"{equal} of {total} draft tokens are what the weights draft on the captured rows"
+    return Evidence(name="drafts", ran=True, text=text + (f", {ties} differ at a near tie" if ties else ""))
 
 
 def _static_text(known: Gathered) -> str:

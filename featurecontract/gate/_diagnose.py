@@ -140,6 +140,7 @@ def diagnose(
         num_hidden_layers=facts.num_hidden_layers,
         predicted=static.predicted,
         observed=captured.observed,
+        drafted=captured.drafted,
         replayed=replayed.replayed,
         diagnosis=diagnosis,
         findings=tuple(dict.fromkeys(findings)) if _hashable(findings) else tuple(findings),
@@ -175,11 +176,21 @@ def _captured(
         return Stage(name="captured", ran=False, text="no capture was given")
     say("naming what was captured")
     try:
-        report = verify(path, symptoms.captures, follow_links=options.follow_links)
+        report = verify(
+            path,
+            symptoms.captures,
+            target=None if is_gguf(options) else options.target,
+            follow_links=options.follow_links,
+        )
     except InputError as error:
         return failed("captured", error)
     return Stage(
-        name="captured", ran=True, findings=report.findings, compared=report.compared, observed=report.observed
+        name="captured",
+        ran=True,
+        findings=report.findings,
+        compared=report.compared,
+        observed=report.observed,
+        drafted=report.drafted,
     )
 
 

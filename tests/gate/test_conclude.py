@@ -7,7 +7,17 @@ from dataclasses import replace
 import pytest
 
 from featurecontract.contract import Contract, Drafter, Feature, Quality, Target, Wiring
-from featurecontract.findings import CAUSES, Estimate, Observed, Predicted, Replayed, catalogue, finding
+from featurecontract.findings import (
+    CAUSES,
+    Drafted,
+    DraftedStep,
+    Estimate,
+    Observed,
+    Predicted,
+    Replayed,
+    catalogue,
+    finding,
+)
 from featurecontract.gate._conclude import Gathered, Stage, cause_of, conclude
 
 DECLARED = Wiring(features=tuple(Feature(slot=slot, boundary=b) for slot, b in enumerate((0, 3, 16))))
@@ -47,7 +57,8 @@ def absent(name):
 
 STATIC = Stage(name="static", ran=True, compared=12, predicted=(Predicted(runtime=VLLM, wiring=DECLARED),))
 SEEN = Observed(phase="prefill", point="features", wiring=DECLARED, slots=(), rows=64, runtime="vllm==0.32.0")
-CAPTURED = Stage(name="captured", ran=True, compared=3, observed=(SEEN,))
+DRAFTED = Drafted(runtime="vllm==0.32.0", rounds=8, steps=(DraftedStep(step=1, equal=7, near_ties=1),))
+CAPTURED = Stage(name="captured", ran=True, compared=3, observed=(SEEN,), drafted=(DRAFTED,))
 ROWS = Stage(name="rows", ran=True, text="golden rows: step 1 right in 20 of 62")
 REPLAY = Stage(name="replay", ran=True, compared=1, replayed=(figures(DECLARED, 0.28, 1.4, declared=True),))
 ALL = {
@@ -74,8 +85,17 @@ def test_all_evidence_that_holds_is_no_fault():
     assert found.missing == ()
     assert "the drafter's own (1.40 [1.35, 1.45] tokens per round in the replay)" in found.sentence
     assert [(item.name, item.ran) for item in found.evidence] == [
-        (name, True) for name in ("static", "captured", "rows", "replay")
+        (name, True) for name in ("static", "captured", "drafts", "rows", "replay")
     ]
+
+
+def test_draft_tokens_that_were_not_compared_are_not_claimed():
+    found = of(captured=replace(CAPTURED, drafted=(replace(DRAFTED, steps=(), reason="it shares the head"),)))
+    assert found.cause == "none"
+    assert "drafts what the weights draft" not in found.sentence
+    assert next(item.text for item in found.evidence if item.name == "drafts") == "it shares the head"
+    assert "drafts what the weights draft" in of().sentence
+    assert next(item.text for item in of().evidence if item.name == "drafts").startswith("7 of 8 draft tokens")
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_evidence_that_cannot_be_used_stops_none_of_the_rest(case, tmp_path):
     report = diagnose(case, *arguments, status=1)
     assert report["diagnosis"]["cause"] == "wiring"
     ran = {item["name"]: item["ran"] for item in report["diagnosis"]["evidence"]}
-    assert ran == {"static": True, "captured": False, "rows": True, "replay": False}
+    assert ran == {"static": True, "captured": False, "drafts": False, "rows": True, "replay": False}
     assert {item["slug"] for item in report["findings"]} >= {"nothing-captured", "checkpoint-unreadable"}
 
 
