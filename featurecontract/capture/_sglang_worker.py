@@ -58,6 +58,7 @@ class Worker:
         self._features = Passage()
         self._said: tag | None = None
         self._inside = False
+        self._requests: list[str] = []
         runner = worker.draft_runner
         drafter = drafter_of(runner.model)
         self.recording = capturing(
@@ -97,7 +98,9 @@ class Worker:
         """Listen to the pass that follows."""
         if self.recording.failure:
             return
-        self._said = tag(**facts())
+        said = facts()
+        self._said = tag(**said)
+        self._requests = list(dict.fromkeys(said["requests"]))
         self.recording.resume()
         self._inside = True
 
@@ -105,6 +108,10 @@ class Worker:
         """Add what became known of the last pass."""
         if self._said is not None:
             self._said.update(**facts)
+
+    def drafts_for(self, requests: list[str]) -> bool:
+        """Whether the last pass was of these requests: others may have been prefilled or have ended in between."""
+        return requests == self._requests
 
     def end(self) -> None:
         """Stop to listen; what was kept is written when the server pauses."""
@@ -230,7 +237,8 @@ def around_draft(original: Any, worker: Any, batch: Any, *args: Any, **kwargs: A
         def after() -> None:
             drafted = getattr(result[0] if isinstance(result, tuple) else result, "draft_token", None)
             width = int(worker.speculative_num_draft_tokens)
-            if isinstance(drafted, Tensor) and drafted.numel() and drafted.numel() % width == 0:
+            of_the_last_pass = held.drafts_for([str(request.rid) for request in batch.reqs])
+            if of_the_last_pass and isinstance(drafted, Tensor) and drafted.numel() and drafted.numel() % width == 0:
                 held.say(draft_tokens=drafted.reshape(-1, width)[:, 1:].reshape(-1))
 
         _guarded("draft", after)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from featurecontract.gate._compare import compare_contracts
     from featurecontract.gate._compose import compose_contract, pick_candidate
     from featurecontract.gate._diagnose import Symptoms, diagnose
+    from featurecontract.gate._drafts import Drafting, unreplayable
     from featurecontract.gate._inputs import Inputs, load_inputs, query_of, refused, target_text
     from featurecontract.gate._listing import json_schema, listing
     from featurecontract.gate._record import record, record_target
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from featurecontract.gate._write import write_contract
 
 __all__ = [
+    "Drafting",
     "Inputs",
     "RecordedTarget",
     "ReplayOptions",
@@ -43,6 +45,7 @@ __all__ = [
     "refused",
     "replay",
     "target_text",
+    "unreplayable",
     "verify",
     "verify_captures",
     "write_contract",
@@ -56,6 +59,7 @@ _HOMES = {
     "_compare": ("compare_contracts",),
     "_compose": ("compose_contract", "pick_candidate"),
     "_diagnose": ("Symptoms", "diagnose"),
+    "_drafts": ("Drafting", "unreplayable"),
     "_inputs": ("Inputs", "load_inputs", "query_of", "refused", "target_text"),
     "_listing": ("json_schema", "listing"),
     "_record": ("record", "record_target"),

@@ -11,11 +11,10 @@ from featurecontract.errors import InputError
 from featurecontract.findings import Drafted, Finding, Observed, Report, diff, finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from featurecontract.capture._record import Capture
     from featurecontract.contract import Contract
-    from featurecontract.gate._drafts import Drafting
     from featurecontract.probe._data import ProbeData
 
 __all__ = ["verify", "verify_captures"]
@@ -87,11 +86,11 @@ def verify_captures(
     *,
     path: str,
     file: str = "",
-    drafting: Drafting | None = None,
+    drafting: Callable[[Capture], tuple[Drafted, tuple[Finding, ...]]] | None = None,
     confidence: float = 0.9,
     strict: bool = False,
 ) -> Report:
-    """Verify captures that are in memory; with ``drafting``, their draft tokens too."""
+    """Verify captures that are in memory; with ``drafting``, such as a `Drafting`, their draft tokens too."""
     from featurecontract.identify import identify
 
     sha256 = digest(contract)

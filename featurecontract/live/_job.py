@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Job", "other_prompts", "read_job", "write_job"]
+__all__ = ["Job", "other_prompts", "prefix_lengths", "read_job", "write_job"]
 
 PHASE_FILE, PROBLEM_FILE = "phase.json", "problem.json"
 
@@ -75,3 +75,15 @@ def other_prompts(token_ids: tuple[int, ...], count: int = 3) -> tuple[tuple[int
             row.append(next(item for item in free if all(item != other[place] for other in taken)))
         out.append(tuple(row))
     return tuple(out)
+
+
+def prefix_lengths(rows: int, count: int = 12) -> tuple[int, ...]:
+    """Return lengths of the probe's prefixes that rounds are drafted from: about as far apart as they are long.
+
+    What grows with the position, such as another rotary base, does not show at the first ones and does at the last.
+    """
+    ratio = max(rows, 2) ** (1 / (count - 1))
+    found: list[int] = []
+    for number in range(count):
+        found.append(min(rows, max(round(ratio**number), found[-1] + 1 if found else 1)))
+    return tuple(dict.fromkeys(found))

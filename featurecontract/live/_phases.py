@@ -15,8 +15,8 @@ __all__ = ["ENGINES", "LIVE_RUNTIMES", "PhaseResult", "engine_module", "phases"]
 
 #: The module that runs as the engine's process, and the phases it runs, in order.
 ENGINES: Mapping[str, tuple[str, tuple[str, ...]]] = {
-    "vllm": ("featurecontract.live.vllm_engine", ("prefill", "chunked", "batch", "prefix-hit", "decode")),
-    "sglang": ("featurecontract.live.sglang_engine", ("prefill", "batch", "prefix-hit", "chunked", "decode")),
+    "vllm": ("featurecontract.live.vllm_engine", ("prefill", "chunked", "batch", "prefix-hit", "decode", "drafts")),
+    "sglang": ("featurecontract.live.sglang_engine", ("prefill", "batch", "prefix-hit", "chunked", "decode", "drafts")),
 }
 LIVE_RUNTIMES = tuple(ENGINES)
 

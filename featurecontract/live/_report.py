@@ -10,6 +10,7 @@ from featurecontract.findings import Report, finding
 
 if TYPE_CHECKING:
     from featurecontract.contract import Contract
+    from featurecontract.gate import Drafting
     from featurecontract.live._phases import PhaseResult
     from featurecontract.probe._data import ProbeData
 
@@ -24,6 +25,7 @@ def live_report(
     runtime: str,
     path: str,
     file: str = "",
+    drafting: Drafting | None = None,
     confidence: float = 0.9,
     strict: bool = False,
 ) -> Report:
@@ -36,6 +38,7 @@ def live_report(
         runtime: The runtime's name, for findings of a phase that was not run.
         path: The checkpoint as the user named it.
         file: The contract's file.
+        drafting: Drafts the phase's rounds again; by default draft tokens are left alone.
         confidence: Below this an answer is ``inconclusive``.
         strict: Count warnings as errors.
     """
@@ -49,7 +52,16 @@ def live_report(
         except InputError as error:
             problem = str(error)
         else:
-            return verify_captures(contract, probe, [whole], path=path, file=file, confidence=confidence, strict=strict)
+            return verify_captures(
+                contract,
+                probe,
+                [whole],
+                path=path,
+                file=file,
+                drafting=drafting,
+                confidence=confidence,
+                strict=strict,
+            )
     return Report(
         checkpoint=path,
         contract_path=file or None,

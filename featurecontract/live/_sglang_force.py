@@ -67,19 +67,24 @@ def plugin() -> None:
                 _choose(logits_output.next_token_logits, row, ids, length + step + 1)
         return original(drafted, batch, logits_output, *args, **kwargs)
 
-    def draft(original: Any, worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(worker, batch, *args, **kwargs)
-        drafted = result[0] if isinstance(result, tuple) else result
-        rows = drafted.draft_token.view(len(batch.reqs), -1)
-        for number, (request, length) in enumerate(zip(batch.reqs, batch.seq_lens.tolist(), strict=True)):
-            ids = plan.of(str(request.rid))
-            if ids is not None:
-                rows[number, 1:] = _drafts(ids[length + 1 :], plan.accepts(str(request.rid)), rows[number, 1:])
-        return result
+    def drafts(original: Any, worker: Any, batch: Any, *args: Any, **kwargs: Any) -> Any:
+        # Behind the drafting, so that a capture of the draft tokens holds what was drafted.
+        if not batch.forward_mode.is_idle():
+            _replace_drafts(plan, batch)
+        return original(worker, batch, *args, **kwargs)
 
     HookRegistry.register("sglang.srt.model_executor.model_runner.ModelRunner.sample", sample, HookType.AROUND)
     HookRegistry.register("sglang.srt.speculative.eagle_utils.eagle_sample", verify, HookType.AROUND)
-    HookRegistry.register("sglang.srt.speculative.eagle_worker_v2.EagleDraftWorker.draft", draft, HookType.AROUND)
+    HookRegistry.register("sglang.srt.speculative.eagle_worker_v2.EAGLEWorkerV2.verify", drafts, HookType.AROUND)
+
+
+def _replace_drafts(plan: _Plan, batch: Any) -> None:
+    """Put the planned drafts of forced requests in place of the drafter's."""
+    rows = batch.spec_info.draft_token.view(len(batch.reqs), -1)
+    for number, (request, length) in enumerate(zip(batch.reqs, batch.seq_lens.tolist(), strict=True)):
+        ids = plan.of(str(request.rid))
+        if ids is not None:
+            rows[number, 1:] = _drafts(ids[length + 1 :], plan.accepts(str(request.rid)), rows[number, 1:])
 
 
 def _choose(logits: Tensor, row: int, ids: list[int] | None, place: int) -> None:

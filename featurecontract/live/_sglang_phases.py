@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from featurecontract.capture.sglang import CAPTURE_VARIABLE
 from featurecontract.errors import FeatureContractError
 from featurecontract.live._engine import CannotRun
+from featurecontract.live._job import prefix_lengths
 from featurecontract.live._sglang_plugin import FORCED
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class SglangRun:
         self.captured.mkdir()
         os.environ[CAPTURE_VARIABLE] = str(self.captured)
         self.engine = sglang.Engine(**settings)
+        #: Whether draft steps behind the first can be run: on a CPU not with every kind of attention.
+        self.chains = settings.get("attention_backend") != "torch_native"
         self.facts = ""
 
     def close(self) -> None:
@@ -89,13 +92,16 @@ class SglangRun:
         )
         return [[int(item) for item in answer["output_ids"]] for answer in answers]
 
-    def collect(self, running: Phase, label: str, ends: Mapping[str, int]) -> list[Call]:
+    def collect(
+        self, running: Phase, label: str, ends: Mapping[str, int], *, prefills_only: bool = False
+    ) -> list[Call]:
         """Write the calls of some requests into the phase's folder and return those of the first rank.
 
         Args:
             running: The phase.
             label: What the calls are called in the capture.
             ends: Request id -> the last position that must have been captured.
+            prefills_only: Leave out rows of tokens that were generated: they are nobody's probe.
 
         Raises:
             CannotRun: they did not come.
@@ -109,7 +115,11 @@ class SglangRun:
         if not found:
             raise CannotRun("the drafter was not fed all rows of the prompts, or the plugin did not see them")
         for item in found:
-            calls = tuple(replace(call, phase=label) for call in _calls_of(item, ends))
+            calls = tuple(
+                replace(call, phase=label)
+                for call in _calls_of(item, ends)
+                if not prefills_only or call.accepted is None
+            )
             save(replace(item, calls=calls, contract_sha256=self.job.contract_sha256), running.folder)
         return _calls_of(found[0], ends)
 
@@ -218,6 +228,22 @@ def _decode(run: SglangRun, running: Phase) -> None:
     running.note(f"{len(steps)} decode steps with {', '.join(map(str, taken))} accepted rows of {len(steps[0].values)}")
 
 
+def _drafts(run: SglangRun, running: Phase) -> None:
+    """Draft from many positions: every captured row is one of the probe's, every prefix ends in a round of its own."""
+    lengths = prefix_lengths(len(run.job.token_ids))
+    prompts = {"fc-drafts-other": run.job.others[0]}
+    prompts |= {f"fc-drafts-{length}-of": run.job.token_ids[:length] for length in lengths}
+    for name, ids in prompts.items():
+        run.flush()
+        # The chain of a prefill is drafted only when another token is wanted.
+        run.send({name: ids}, tokens=2 if run.chains else 1)
+    ends = {name: len(ids) - 1 for name, ids in prompts.items()}
+    run.collect(running, "drafts", ends, prefills_only=True)
+    running.note(f"prefixes of {', '.join(map(str, lengths))} tokens")
+    if not run.chains:
+        running.note("one draft step each: this attention has no draft steps behind the first")
+
+
 #: Phase -> what runs it.
 PHASES: Mapping[str, Callable[[SglangRun, Phase], None]] = {
     "prefill": _prefill,
@@ -225,4 +251,5 @@ PHASES: Mapping[str, Callable[[SglangRun, Phase], None]] = {
     "batch": _batch,
     "prefix-hit": _prefix_hit,
     "decode": _decode,
+    "drafts": _drafts,
 }

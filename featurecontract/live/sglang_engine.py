@@ -115,9 +115,10 @@ def _on_cpu() -> bool:
 
 
 def _cpu_backend(name: str) -> str:
-    if name != "decode":
-        return "torch_native"
-    return "triton" if os.environ.get("TRITON_INTERPRET") == "1" else ""
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if name == "decode":
+        return "triton" if interpreted else ""
+    return "triton" if name == "drafts" and interpreted else "torch_native"
 
 
 def _before_import() -> None:

@@ -1,8 +1,8 @@
 """``python -m featurecontract.live.vllm_engine JOB.json``: the phases of a live run in a real vLLM engine.
 
-Two engines in turn: one without a prefix cache (prefill, batch, decode), one with it and a small budget of tokens per
-step (chunked, prefix-hit). The settings are safe ones; the job's options win. Another prompt goes before the probe's
-in every phase.
+Two engines in turn: one without a prefix cache (prefill, batch, decode, drafts), one with it and a small budget of
+tokens per step (chunked, prefix-hit). The settings are safe ones; the job's options win. Another prompt goes before the
+probe's in every phase.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from featurecontract.live._engine import CannotRun, phase, run_engine, say
+from featurecontract.live._job import prefix_lengths
 from featurecontract.live._phases import phases
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def main(job: Job) -> None:
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
     budget = max(40, len(job.token_ids) // 2 + 8)
     plans: list[tuple[tuple[str, ...], dict[str, Any]]] = [
-        (("prefill", "batch", "decode"), {}),
+        (("prefill", "batch", "decode", "drafts"), {}),
         (("chunked", "prefix-hit"), {"enable_prefix_caching": True, "max_num_batched_tokens": budget}),
     ]
     for names, settings in plans:
@@ -204,9 +205,27 @@ def _decode(engine: Engine, running: Phase) -> None:
     engine.call("save", str(running.folder))
 
 
+def _drafts(engine: Engine, running: Phase) -> None:
+    """Draft from many positions: every row is one of the probe's, and every prefix ends in a round of its own."""
+    _begin(engine, running)
+    engine.run([engine.job.others[0]])
+    lengths = prefix_lengths(len(engine.job.token_ids))
+    for length in lengths:
+        engine.run([engine.job.token_ids[:length]])
+    engine.call("save", str(running.folder))
+    running.note(f"prefixes of {', '.join(map(str, lengths))} tokens")
+
+
 #: The names of phases in captures.
 _PHASES = {name: "chunked-prefill" if name == "chunked" else name for name in phases("vllm")}
-_RUNS = {"prefill": _prefill, "batch": _batch, "decode": _decode, "chunked": _chunked, "prefix-hit": _prefix_hit}
+_RUNS = {
+    "prefill": _prefill,
+    "batch": _batch,
+    "decode": _decode,
+    "drafts": _drafts,
+    "chunked": _chunked,
+    "prefix-hit": _prefix_hit,
+}
 assert set(_RUNS) == set(phases("vllm"))  # noqa: S101 - two lists of one thing
 
 if __name__ == "__main__":

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from featurecontract.contract.strict_json import read_json
+from featurecontract.checkpoint._paths import plain_name_fault
+from featurecontract.checkpoint._safetensors import read_header
+from featurecontract.contract.strict_json import open_regular, read_json
 from featurecontract.errors import InputError
 from featurecontract.plugin._names import part, unique
 from featurecontract.plugin._observed import Source, statements_of
@@ -22,7 +24,10 @@ if TYPE_CHECKING:
 
     from featurecontract.capture import Capture
     from featurecontract.contract import Contract
-    from featurecontract.findings import Report
+    from featurecontract.findings import Drafted, Finding, Report
+    from featurecontract.gate import Drafting
+
+    Drafts = tuple[Drafted, tuple[Finding, ...]]
 
 __all__ = ["Glance", "Verification", "glance", "sources_of"]
 
@@ -32,11 +37,15 @@ Observation = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Glance:
-    """What the JSON files of one given path say; ``observations`` is None where they could not be read."""
+    """What the JSON files of one given path say; ``observations`` is None where they could not be read.
+
+    ``drafts`` are the observations that draft tokens are compared in: of one point, those whose calls have some.
+    """
 
     path: Path
     observations: tuple[Observation, ...] | None = None
     contracts: frozenset[str] = frozenset()
+    drafts: frozenset[Observation] = frozenset()
 
 
 def glance(path: Path) -> Glance:
@@ -45,21 +54,37 @@ def glance(path: Path) -> Glance:
     What is malformed is not explained here: the loader does, when the item runs.
     """
     found: dict[Observation, None] = {}
-    contracts = set()
+    contracts, drafts = set(), set()
     try:
         for file in _json_files(path):
             value: Any = read_json(file)
             contracts |= {value["contract_sha256"]} - {""}
-            for call in value["calls"]:
+            drafting = _drafting_calls(file, value)
+            for number, call in enumerate(value["calls"]):
                 phase, point = call["phase"], call["point"]
                 if not isinstance(phase, str) or not isinstance(point, str):
                     return Glance(path=path)
                 # Identification reads the projection's input; what enters draft step 2 is another statement.
                 if point != "recurrent":
                     found[phase, point] = None
+                    drafts |= {(phase, point)} if number in drafting else set()
     except (InputError, OSError, ValueError, KeyError, TypeError):
         return Glance(path=path)
-    return Glance(path=path, observations=tuple(found), contracts=frozenset(contracts))
+    # Both points hold the same tokens: what is compared is drafted from the rows in front of any norm.
+    point = "features" if any(point == "features" for _, point in found) else "projection_input"
+    chosen = frozenset(item for item in drafts if item[1] == point)
+    return Glance(path=path, observations=tuple(found), contracts=frozenset(contracts), drafts=chosen)
+
+
+def _drafting_calls(file: Path, value: Any) -> set[int]:
+    """Return the calls that have draft tokens: their tensors are named so; none where the file cannot be read."""
+    name = value["tensors"]
+    if not value["calls"] or plain_name_fault(name):
+        return set()
+    with open_regular(file.parent / name, source=str(file), follow_link=False) as stream:
+        header = read_header(stream, source=str(file), file=name)
+    ending = ".draft_tokens"
+    return {int(key.removesuffix(ending)) for key in header if key.endswith(ending)}
 
 
 def _json_files(path: Path) -> Iterator[Path]:
@@ -81,12 +106,14 @@ class Verification:
         directory: The checkpoint's directory, for the probe.
         label: What the report calls the checkpoint.
         captures: The path; None for a capture that is in memory already.
+        drafting: Drafts a capture's rounds again; None leaves draft tokens alone.
     """
 
     contract: Callable[[], Contract]
     directory: Path
     label: str
     captures: Path | None = None
+    drafting: Drafting | None = None
     confidence: float = 0.9
     strict: bool = False
     follow_links: bool = False
@@ -97,8 +124,10 @@ class Verification:
 
         return merge(load([str(self.captures)]))
 
-    def __call__(self, observation: Observation | None = None, *, capture: Capture | None = None) -> Report:
-        """Verify one observation, or all of them; needs torch.
+    def __call__(
+        self, observation: Observation | None = None, *, capture: Capture | None = None, drafts: bool = False
+    ) -> Report:
+        """Verify one observation, with its draft tokens or without, or all of them; needs torch.
 
         Raises:
             InputError: The contract, the probe or the capture cannot be used.
@@ -110,15 +139,20 @@ class Verification:
 
         contract = self.contract()
         probe = read_probe(contract, self.directory, follow_links=self.follow_links)
-        held = self._capture if capture is None else capture
+        held = whole = self._capture if capture is None else capture
+        drafting: Callable[[Capture], Drafts] | None = self.drafting
         if observation is not None:
             held = replace(held, calls=tuple(call for call in held.calls if (call.phase, call.point) == observation))
+            # What stood before a round may be of another phase.
+            again = self.drafting if drafts else None
+            drafting = None if again is None else lambda _held: again(whole, phase=observation[0])
         return verify_captures(
             contract,
             probe,
             [held],
             path=self.label,
             file=str(contract_path(self.directory)),
+            drafting=drafting,
             confidence=self.confidence,
             strict=self.strict,
         )
@@ -139,12 +173,13 @@ def sources_of(contract: Contract, given: Iterable[tuple[Glance, Verification]])
     for (seen, observation, verify), name in zip(listed, _names([item[:2] for item in listed]), strict=True):
         group = unique(name, taken)
         taken.add(group)
-        statements = ("capture",) if seen.observations is None else statements_of(contract)
+        drafts = observation in seen.drafts and verify.drafting is not None and not verify.drafting.reason
+        statements = ("capture",) if seen.observations is None else statements_of(contract, drafts=drafts)
         out.append(
             Source(
                 group=group,
                 statements=statements,
-                obtain=lambda verify=verify, observation=observation: verify(observation),  # type: ignore[misc]
+                obtain=partial(verify, observation, drafts=drafts),
                 path=verify.label,
             )
         )

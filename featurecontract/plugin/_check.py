@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from featurecontract.contract import contract_path, digest, dumps, load, loads
 from featurecontract.errors import FeatureContractError, InputError
-from featurecontract.gate import Inputs, check_inputs, load_inputs, query_of, refused
+from featurecontract.gate import Drafting, Inputs, check_inputs, load_inputs, query_of, refused
 from featurecontract.gate._inputs import own_contract
 from featurecontract.plugin._captures import Verification, glance, sources_of
 from featurecontract.plugin._fuzz import GROUP, fuzz_statements
@@ -94,12 +94,25 @@ class Check:
         if self.settings.live:
             from featurecontract.plugin._live import live_sources
 
-            captured += live_sources(lambda: self.contract, self.settings, directory=directory, label=label)
+            captured += live_sources(
+                lambda: self.contract, self.settings, directory=directory, label=label, drafting=self.drafting
+            )
         if self.settings.states is not None:
             from featurecontract.plugin._replayed import replayed_source
 
             captured += (replayed_source(self.contract, self.settings, directory=directory, label=label),)
         return captured
+
+    @cached_property
+    def drafting(self) -> Drafting | None:
+        """What drafts captures again; the weights are read once in a process. None where there is no contract."""
+        try:
+            contract = self.contract
+        except (FeatureContractError, OSError):
+            return None
+        return Drafting(
+            self.subject.directory, contract, target=self.settings.target, follow_links=self.settings.follow_links
+        )
 
     def verification(self, capture: Glance | None = None) -> Verification:
         """Return what verifies a given capture, or one in memory, against this contract."""
@@ -108,6 +121,7 @@ class Check:
             directory=self.subject.directory,
             label=str(self.subject.path),
             captures=capture.path if capture else None,
+            drafting=self.drafting,
             confidence=self.settings.confidence,
             strict=self.settings.strict,
             follow_links=self.settings.follow_links,

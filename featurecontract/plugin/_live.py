@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from featurecontract.contract import Contract
     from featurecontract.findings import Report
+    from featurecontract.gate import Drafting
     from featurecontract.live import PhaseResult
     from featurecontract.plugin._settings import Settings
 
@@ -40,6 +41,7 @@ class LiveRun:
         target: The target's directory.
         options: Settings of the engine that win over the safe ones.
         python: The interpreter that has the runtime.
+        drafting: Drafts what a phase captured again; None leaves draft tokens alone.
     """
 
     name: str
@@ -49,6 +51,7 @@ class LiveRun:
     target: str
     options: Mapping[str, Any]
     python: str = sys.executable
+    drafting: Drafting | None = None
     confidence: float = 0.9
     strict: bool = False
     follow_links: bool = False
@@ -97,16 +100,23 @@ class LiveRun:
             runtime=self.name,
             path=self.label,
             file=str(contract_path(self.directory)),
+            drafting=self.drafting,
             confidence=self.confidence,
             strict=self.strict,
         )
 
 
 def live_sources(
-    contract: Callable[[], Contract], settings: Settings, *, directory: Path, label: str
+    contract: Callable[[], Contract],
+    settings: Settings,
+    *,
+    directory: Path,
+    label: str,
+    drafting: Drafting | None = None,
 ) -> tuple[Source, ...]:
     """Return one source for each phase of each runtime that is to be started: ``live-vllm-prefill``."""
     out: list[Source] = []
+    replayed = drafting is not None and not drafting.reason
     for name in settings.live:
         assert settings.target is not None  # noqa: S101 - required with the option
         run = LiveRun(
@@ -117,6 +127,7 @@ def live_sources(
             target=settings.target,
             options=settings.live_args,
             python=settings.live_python,
+            drafting=drafting,
             confidence=settings.confidence,
             strict=settings.strict,
             follow_links=settings.follow_links,
@@ -124,7 +135,7 @@ def live_sources(
         out += [
             Source(
                 group=f"live-{name}-{phase}",
-                statements=statements_of(contract()),
+                statements=statements_of(contract(), drafts=replayed),
                 obtain=lambda run=run, phase=phase: run.report(phase),  # type: ignore[misc]
                 path=label,
             )

@@ -5,7 +5,7 @@ make one, hands over a `Source`::
 
     Source(
         group="live-vllm-prefill",            # the GROUP of the node ids, unique within the checkpoint
-        statements=statements_of(contract),   # slot-0, ..., rows
+        statements=statements_of(contract),   # slot-0, ..., rows, and drafts where tokens are drafted again
         obtain=lambda: verify_captures(contract, probe, [capture], path=..., file=...),
     )
 
@@ -21,6 +21,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from featurecontract.errors import FeatureContractError, InputError
+from featurecontract.findings import finding
 from featurecontract.gate import refused
 
 if TYPE_CHECKING:
@@ -29,14 +30,16 @@ if TYPE_CHECKING:
     from featurecontract.contract import Contract
     from featurecontract.findings import Finding, Report
 
-__all__ = ["ROWS", "Source", "merged", "missing_library", "observed_homes", "statements_of"]
+__all__ = ["DRAFTS", "ROWS", "Source", "merged", "missing_library", "observed_homes", "statements_of"]
 
 ROWS = "rows"
+DRAFTS = "drafts"
+_DIFFER = "draft-tokens-differ"
 
 
-def statements_of(contract: Contract) -> tuple[str, ...]:
-    """Return the statements about one observation: ``slot-0``, ``slot-1``, ..., ``rows``."""
-    return (*(f"slot-{feature.slot}" for feature in contract.features), ROWS)
+def statements_of(contract: Contract, *, drafts: bool = False) -> tuple[str, ...]:
+    """Return the statements about one observation: ``slot-0``, ``slot-1``, ..., ``rows``, and ``drafts``."""
+    return (*(f"slot-{feature.slot}" for feature in contract.features), ROWS, *((DRAFTS,) if drafts else ()))
 
 
 @dataclass(kw_only=True)
@@ -73,7 +76,9 @@ class Source:
     def report(self) -> Report:
         """The report; of one finding where it could not be made."""
         found = self.result
-        return refused(self.path, found) if isinstance(found, InputError) else found
+        if isinstance(found, InputError):
+            return refused(self.path, found)
+        return _drafts_said(found) if DRAFTS in self.statements else found
 
     @cached_property
     def places(self) -> tuple[tuple[str, ...], ...]:
@@ -99,13 +104,34 @@ def observed_homes(statements: Sequence[str], report: Report, found: Finding) ->
     Where nothing was compared none of the statements may pass, so that a finding is about all of them.
     """
     every = tuple(statements)
+    if found.slug == _DIFFER or found.details.get("about") == _DIFFER:
+        return (DRAFTS,) if DRAFTS in every else every
+    drafted = sum(item.compared > 0 for item in report.drafted)
+    if drafted:
+        # They were compared, whatever is wrong with the rows.
+        every = tuple(name for name in every if name != DRAFTS)
     named = {f"slot-{slot}" for slot in found.slots} & set(every)
     slots = {name for name in every if name.startswith("slot-")}
-    if not report.compared or (found.unchecked and (not found.slots or named == slots)):
+    if report.compared <= drafted or (found.unchecked and (not found.slots or named == slots)):
         return every
     if found.slug.startswith(("rows-", "tokens-")) or not named:
         named.add(ROWS)
     return tuple(name for name in every if name in named) or every
+
+
+def _drafts_said(report: Report) -> Report:
+    """Return a report in which draft tokens that could not be compared are a finding: their item must not pass."""
+    if not report.observed or any(item.compared for item in report.drafted):
+        return report
+    reason = next((item.reason for item in report.drafted if item.reason), "the capture holds no draft tokens")
+    found = finding(
+        "nothing-compared",
+        f"no draft token was compared: {reason}",
+        runtime=next((item.runtime for item in report.observed if item.runtime), None),
+        details={"about": _DIFFER},
+        next_step="capture whole prompts, nothing of them from a cache, and verify again",
+    )
+    return replace(report, findings=(*report.findings, found))
 
 
 def merged(static: Report, observed: Iterable[Report]) -> Report:
@@ -126,6 +152,7 @@ def merged(static: Report, observed: Iterable[Report]) -> Report:
         whole,
         observed=static.observed + tuple(item for part in parts for item in part.observed),
         replayed=static.replayed + tuple(item for part in parts for item in part.replayed),
+        drafted=static.drafted + tuple(item for part in parts for item in part.drafted),
         findings=tuple(findings),
         compared=static.compared + sum(part.compared for part in parts),
         strict=static.strict,

@@ -6,8 +6,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
-import torch
-from tiny_models import VOCAB, make_drafter, make_target
+from tiny_models import TOKENS, make_drafter, make_target
 
 # Before vLLM is imported by anybody.
 os.environ |= {
@@ -18,8 +17,6 @@ os.environ |= {
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 os.environ.setdefault("OMP_NUM_THREADS", "2")
-
-TOKENS = torch.randperm(VOCAB - 2, generator=torch.Generator().manual_seed(3))[:64].add(2).tolist()
 
 
 @pytest.fixture(scope="session")

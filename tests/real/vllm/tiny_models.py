@@ -14,6 +14,8 @@ from safetensors.torch import save_file
 
 LAYERS, WIDTH, VOCAB, DRAFT_VOCAB, INNER, HEADS, HEAD = 8, 64, 512, 256, 128, 2, 32
 POSITIONS = 256
+#: The probe of every drafter here.
+TOKENS = torch.randperm(VOCAB - 2, generator=torch.Generator().manual_seed(3))[:64].add(2).tolist()
 _SHAPE = {
     "vocab_size": VOCAB,
     "hidden_size": WIDTH,
@@ -68,8 +70,22 @@ def make_target(folder: Path, kind: str, *, seed: int = 0) -> Path:
     return folder
 
 
-def make_drafter(folder: Path, ids: list[int] | None, *, nested: bool = True, seed: int = 1, slots: int = 3) -> Path:
-    """Write a drafter with these layer ids in its config, nested in ``eagle_config`` or on top; None writes none."""
+def make_drafter(
+    folder: Path,
+    ids: list[int] | None,
+    *,
+    nested: bool = True,
+    seed: int = 1,
+    slots: int = 3,
+    lively: bool = False,
+    own_embedding: bool = False,
+    **config_changes,
+) -> Path:
+    """Write a drafter with these layer ids in its config, nested in ``eagle_config`` or on top; None writes none.
+
+    ``lively``: what is drafted depends on the attention and on the token as much as on the features, so that a fault
+    in any of them changes tokens. ``own_embedding``: unlike the target's.
+    """
     folder.mkdir(parents=True)
     generator = torch.Generator().manual_seed(seed)
 
@@ -101,6 +117,11 @@ def make_drafter(folder: Path, ids: list[int] | None, *, nested: bool = True, se
         "d2t": chosen - torch.arange(DRAFT_VOCAB),
         "t2d": held,
     }
+    if lively:
+        for part, factor in (("fc.", 0.1), ("q_proj", 2.0), ("k_proj", 2.0), ("v_proj", 2.0), ("o_proj", 2.0)):
+            tensors |= {name: factor * value for name, value in tensors.items() if part in name}
+    if own_embedding:
+        tensors["embed_tokens.weight"] = torch.randn(VOCAB, width, generator=generator)
     save_file({name: value.contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
     config = {
         "architectures": ["LlamaForCausalLMEagle3"],
@@ -114,6 +135,7 @@ def make_drafter(folder: Path, ids: list[int] | None, *, nested: bool = True, se
         "pad_token_id": 1,
         "torch_dtype": "float32",
         "attention_bias": False,
+        **config_changes,
     }
     if ids is not None and nested:
         config["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": ids, "use_aux_hidden_state": True}
