@@ -81,8 +81,12 @@ def _drafting_calls(file: Path, value: Any) -> set[int]:
     name = value["tensors"]
     if not value["calls"] or plain_name_fault(name):
         return set()
-    with open_regular(file.parent / name, source=str(file), follow_link=False) as stream:
-        header = read_header(stream, source=str(file), file=name)
+    try:
+        with open_regular(file.parent / name, source=str(file), follow_link=False) as stream:
+            header = read_header(stream, source=str(file), file=name)
+    except (InputError, OSError):
+        # The loader says why, at every statement.
+        return set()
     ending = ".draft_tokens"
     return {int(key.removesuffix(ending)) for key in header if key.endswith(ending)}
 

@@ -3,79 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from drafting_runtime import Runtime  # noqa: E402
-from safetensors.torch import save_file  # noqa: E402
-from tiny_drafters import Tiny  # noqa: E402
-from tiny_engine import capture_tiny, record_tiny  # noqa: E402
-from tiny_runs import WIDTH, weights  # noqa: E402
+from drafted_checkpoint import drafted, make  # noqa: E402
+from tiny_runs import WIDTH  # noqa: E402
 
 import featurecontract  # noqa: E402
-from featurecontract.capture import load, save  # noqa: E402
 from featurecontract.cli import main  # noqa: E402
 from featurecontract.errors import InputError  # noqa: E402
 from featurecontract.render import report_schema  # noqa: E402
-
-VOCAB = 300
-TINY = Tiny(
-    hidden=WIDTH,
-    target_hidden=WIDTH,
-    vocab=VOCAB,
-    draft_vocab=100,
-    own_embedding=False,
-    heads=4,
-    kv_heads=2,
-    head_dim=WIDTH // 4,
-    config={"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 3, 6], "use_aux_hidden_state": True}},
-)
-LENGTHS = (3, 6, 9, 14, 20, 27, 35, 44, 54, 64)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
     """A drafter with a contract, the tiny target beside it, and features that its engine really fed."""
-    root = tmp_path_factory.mktemp("made")
-    ckpt, target = root / "ckpt", root / "target"
-    ckpt.mkdir()
-    target.mkdir()
-    record_tiny(ckpt)
-    TINY.write(ckpt)
-    lent = {"model.embed_tokens.weight": weights().embedding.contiguous(), "model.norm.weight": weights().norm}
-    save_file(lent, target / "model.safetensors")
-    found = featurecontract.load(ckpt).target
-    config = {"architectures": [found.architecture], "model_type": "llama", "hidden_size": WIDTH}
-    config |= {"num_hidden_layers": found.num_hidden_layers, "vocab_size": VOCAB, "rms_norm_eps": 1e-6}
-    (target / "config.json").write_text(json.dumps(config))
-    capture_tiny(ckpt, root / "fed")
-    return root
-
-
-def drafted(made, out, *, change=dict, **flags):
-    """Save a capture whose draft tokens a runtime made of prefixes of what was fed."""
-    tensors = TINY.tensors() | {"embed_tokens.weight": weights().embedding}
-    runtime = Runtime(tensors | change(), TINY, **flags)
-    (capture,) = load(made / "fed")
-    (call,) = capture.calls
-    ids = [*call.token_ids[1:], 7]
-    calls = [
-        replace(
-            call,
-            values=call.values[:rows],
-            token_ids=call.token_ids[:rows],
-            positions=tuple(range(rows)),
-            requests=(f"r{rows}",) * rows,
-            drafter_token_ids=tuple(ids[:rows]),
-            draft_tokens=tuple(runtime.round(call.values[:rows], ids[:rows], 2)),
-        )
-        for rows in LENGTHS
-    ]
-    save(replace(capture, calls=tuple(calls), runtime="vllm==0.32.0"), out)
-    return str(out)
+    return make(tmp_path_factory.mktemp("made"))
 
 
 @pytest.fixture(scope="module")
