@@ -28,6 +28,7 @@ __all__ = ["ACCEPTED", "PHASES", "SglangRun"]
 #: Drafts (of three) that each of the eight decode steps accepts: all, none and some.
 ACCEPTED = (3, 0, 2, 3, 1, 3, 3, 2)
 _WAIT = 60.0
+_SOON = 10.0
 _TRIES = 3
 _FEWEST = 16
 
@@ -111,7 +112,10 @@ class SglangRun:
         def complete(captures: tuple[Capture, ...]) -> bool:
             return any(item.failure for item in captures) or all(_reached(item, ends) for item in captures)
 
-        found = self._poll(complete)
+        def whole(captures: tuple[Capture, ...]) -> bool:
+            return all(_drafted(item, ends) for item in captures)
+
+        found = self._poll(complete, whole)
         if not found:
             raise CannotRun("the drafter was not fed all rows of the prompts, or the plugin did not see them")
         for item in found:
@@ -123,14 +127,20 @@ class SglangRun:
             save(replace(item, calls=calls, contract_sha256=self.job.contract_sha256), running.folder)
         return _calls_of(found[0], ends)
 
-    def _poll(self, good: Callable[[tuple[Capture, ...]], bool]) -> tuple[Capture, ...]:
+    def _poll(
+        self, good: Callable[[tuple[Capture, ...]], bool], whole: Callable[[tuple[Capture, ...]], bool]
+    ) -> tuple[Capture, ...]:
+        """Return captures that are good, and whole too where that comes soon: what was drafted is said last."""
         limit = time.monotonic() + _WAIT
         while time.monotonic() < limit:
             found = self._load()
             if found and good(found):
-                return found
+                limit = min(limit, time.monotonic() + _SOON)
+                if whole(found):
+                    return found
             time.sleep(0.2)
-        return ()
+        found = self._load()
+        return found if found and good(found) else ()
 
     def _load(self) -> tuple[Capture, ...]:
         from featurecontract.capture import load
@@ -153,6 +163,14 @@ def _reached(capture: Capture, ends: Mapping[str, int]) -> bool:
         for request, place in zip(call.requests or (), call.positions or (), strict=False):
             last[request] = max(place, last.get(request, -1))
     return all(last.get(request, -1) >= place for request, place in ends.items())
+
+
+def _drafted(capture: Capture, ends: Mapping[str, int]) -> bool:
+    """Whether the last call of each request says what was drafted after it."""
+    last: dict[str, Call] = {}
+    for call in capture.calls:
+        last |= dict.fromkeys(call.requests or (), call)
+    return all(last[request].draft_tokens is not None for request in ends if request in last)
 
 
 def _prefill(run: SglangRun, running: Phase) -> None:
@@ -237,7 +255,8 @@ def _drafts(run: SglangRun, running: Phase) -> None:
         run.flush()
         # The chain of a prefill is drafted only when another token is wanted.
         run.send({name: ids}, tokens=2 if run.chains else 1)
-    ends = {name: len(ids) - 1 for name, ids in prompts.items()}
+    # With a chain, the first row behind the prompt is fed only after it was drafted.
+    ends = {name: len(ids) - (not run.chains) for name, ids in prompts.items()}
     run.collect(running, "drafts", ends, prefills_only=True)
     running.note(f"prefixes of {', '.join(map(str, lengths))} tokens")
     if not run.chains:

@@ -96,7 +96,9 @@ def _maps(drafter: Drafter) -> Iterator[Alternative]:
         ("d2t read as target ids", ids - counted),
         ("d2t read as offsets", ids + counted),
     ):
-        yield Alternative(name=name, part="map", drafter=_changed(drafter, {}, to_target=other, keep_map=False))
+        # A map of every second token stores 0, 1, 2, ...: read as target ids that is no map at all.
+        if other is None or not torch.equal(other, counted):
+            yield Alternative(name=name, part="map", drafter=_changed(drafter, {}, to_target=other, keep_map=False))
 
 
 def _ropes(rope: RopeSpec) -> Iterator[tuple[str, RopeSpec]]:

@@ -9,8 +9,10 @@ import torch
 from drafting_runtime import Runtime, decoded, prefills, prompts
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mla_one_by_one import MlaOneByOne
 from safetensors.torch import save_file
 from tiny_drafters import Tiny
+from tiny_mla import TinyMla
 
 from featurecontract.capture import Capture
 from featurecontract.contract import Contract, Drafter, Feature, Rope, Target
@@ -189,6 +191,35 @@ def test_norms_before_the_projection(tmp_path):
     assert (findings, drafted.equal, drafted.point) == ((), 48, "projection_input")
 
 
+def test_latent_attention(tmp_path):
+    tiny = TinyMla(config={"rope_theta": 300.0})
+    drafting = Drafting(tiny.write(tmp_path), contract())
+
+    class Latent(Runtime, MlaOneByOne):
+        pass
+
+    given = prompts(tiny, LENGTHS)
+    drafted, findings = drafting(prefills(Latent(tiny.tensors(), tiny, theta=300.0), given))
+    assert (findings, drafted.equal) == ((), 48)
+    for flags, explained_by in (
+        ({"post": True}, "the recurrent state post_norm"),
+        ({"interleaved": False}, "rotate-half rope"),
+        ({"theta": 10000.0}, "rope theta 10000"),
+    ):
+        _, (item,) = drafting(prefills(Latent(tiny.tensors(), tiny, **{"theta": 300.0} | flags), given))
+        assert item.details["explained_by"] == explained_by
+
+
+def test_a_map_of_every_second_token_has_one_reading_less(tmp_path):
+    tiny = Tiny(draft_vocab=32)
+    tensors = tiny.tensors() | {"d2t": torch.arange(32), "t2d": torch.arange(64) % 2 == 0}
+    place = tiny.write(tmp_path)
+    save_file(tensors, place / "model.safetensors")
+    served = tensors | {"d2t": torch.zeros(32, dtype=torch.int64)}
+    _, (item,) = Drafting(place, contract())(prefills(Runtime(served, tiny), prompts(tiny, LENGTHS)))
+    assert item.details["explained_by"] == "d2t left out"
+
+
 def test_one_altered_entry_of_the_map_is_found_by_a_token_that_cannot_be(drafting):
     tensors = sharp(TINY)
     drafts = {
@@ -234,7 +265,7 @@ def test_noise_of_a_healthy_runtime_gives_no_finding(drafting, seed, dtype):
         ({}, {"own_embedding": False}, "shares the target's embedding: give --target DIR"),
         ({}, {"drop": "lm_head.weight"}, "shares the target's output head: give --target DIR"),
         ({}, {"drop": "*"}, "the drafter's weights are not at hand"),
-        ({}, {"rename": ("q_proj", "q_a_proj")}, "multi-head latent attention"),
+        ({}, {"rename": ("q_proj", "q_a_proj")}, "latent attention (MLA) needs it"),
         ({}, {"quantised": True}, "plain floating-point weights only"),
         ({}, {"drop": "midlayer.self_attn.o_proj.weight"}, "is missing from the checkpoint"),
         ({}, {"config": {"model_type": "gemma3_text"}}, "is not replayed"),

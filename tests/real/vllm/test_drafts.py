@@ -151,19 +151,19 @@ def model(worker):
 
 def interleaved(worker):
     """Turn the drafter's heads in the other style; vLLM shares one module between equal ropes, so a copy is made."""
-    from vllm.model_executor.layers.rotary_embedding import RotaryEmbedding
+    from vllm.config import set_current_vllm_config
 
     attention = model(worker).model.layers[0].self_attn
     rope = attention.rotary_emb
-    attention.rotary_emb = type(rope)(
-        rope.head_size,
-        rope.rotary_dim,
-        rope.max_position_embeddings,
-        rope.base,
-        is_neox_style=False,
-        dtype=rope.cos_sin_cache.dtype,
-    )
-    assert isinstance(attention.rotary_emb, RotaryEmbedding)
+    with set_current_vllm_config(worker.vllm_config):
+        attention.rotary_emb = type(rope)(
+            rope.head_size,
+            rope.rotary_dim,
+            rope.max_position_embeddings,
+            rope.base,
+            is_neox_style=False,
+            dtype=rope.cos_sin_cache.dtype,
+        )
     return lambda: setattr(attention, "rotary_emb", rope)
 
 
