@@ -51,6 +51,9 @@ def described(worker: Any) -> dict[str, Any]:
         "drafter": type(runner.model).__name__,
         "algorithm": getattr(getattr(worker, "speculative_algorithm", None), "name", ""),
     }
+    # Sampled drafts are nobody's first choice, so they cannot be held against the weights.
+    arguments = getattr(runner, "server_args", None)
+    said["drafts_sampled"] = bool(getattr(arguments, "speculative_use_rejection_sampling", False))
     target = worker.target_worker.model_runner
     said["target"] = type(target.model).__name__
     ids = getattr(getattr(target, "spec_aux_config", None), "eagle_aux_hidden_state_layer_ids", None)

@@ -133,6 +133,8 @@ class WorkerCapture:
             # What it says, which is not what it feeds: the order is only seen in the tensors.
             "aux_layer_ids": self.layers(),
             "fc_modules": [name for name in self.recording_places() if name != "combine_hidden_states"],
+            # Sampled drafts are nobody's first choice, so they cannot be held against the weights.
+            "drafts_sampled": getattr(self.runner.speculative_config, "draft_sample_method", "greedy") != "greedy",
             "enforce_eager": bool(getattr(self.runner.model_config, "enforce_eager", False)),
         }
 

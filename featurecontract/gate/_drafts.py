@@ -26,6 +26,7 @@ __all__ = ["Drafting", "unreplayable"]
 
 #: Weights, as float32, that a verification reads; larger drafters are said to be left out.
 MAX_BYTES = 16 * 2**30
+SAMPLED = "the runtime sampled its drafts: only greedy ones can be drafted again"
 NO_TOKENS = "the capture holds no draft tokens"
 
 
@@ -146,6 +147,8 @@ class Drafting:
         about: dict[str, Any] = {"source": capture.source, "runtime": capture.runtime}
         if not any(call.draft_tokens for call in capture.calls if phase is None or call.phase == phase):
             return Drafted(**about, reason=NO_TOKENS), ()
+        if capture.extra.get("drafts_sampled"):
+            return Drafted(**about, reason=SAMPLED), ()
         drafter = self._drafter
         if isinstance(drafter, str):
             return Drafted(**about, reason=drafter), ()

@@ -210,10 +210,25 @@ def test_draft_tokens_of_a_chain_are_added_to_the_pass_before(captured):
     around.around_start(DraftWorker.start, worker)
     around.around_prefill(DraftWorker.prefill, worker, batch_of(6), torch.randn(6, 3 * WIDTH))
     drafted = SimpleNamespace(draft_token=torch.tensor([9, 4, 5]))
-    assert around.around_draft(lambda *_: drafted, worker, None) is drafted
+    assert around.around_draft(lambda *_: drafted, worker, batch_of(6)) is drafted
     around._Process.worker.end()
     around._Process.worker.flush()
     assert {call.draft_tokens for call in load(captured)[0].calls} == {(4, 5)}
+
+
+def test_a_chain_of_other_requests_is_not_that_passs(captured):
+    """Of two requests that are decoded, one may have been prefilled last, or have ended."""
+    worker = DraftWorker()
+    around.around_start(DraftWorker.start, worker)
+    around.around_prefill(DraftWorker.prefill, worker, batch_of(6), torch.randn(6, 3 * WIDTH))
+    drafted = SimpleNamespace(draft_token=torch.tensor([9, 4, 5, 9, 6, 7]))
+    both = SimpleNamespace(reqs=[request("b", 4), request("a", 6)])
+    assert around.around_draft(lambda *_: drafted, worker, both) is drafted
+    around._Process.worker.end()
+    around._Process.worker.flush()
+    (capture,) = load(captured)
+    assert {call.draft_tokens for call in capture.calls} == {(102,)}
+    assert capture.failure == ""
 
 
 def test_only_the_worker_that_was_built_first_is_captured(captured):

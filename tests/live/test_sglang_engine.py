@@ -16,8 +16,8 @@ from featurecontract.capture import Call, Capture, save
 from featurecontract.live import _sglang_plugin as plugin
 from featurecontract.live import sglang_engine
 from featurecontract.live._engine import CannotRun, Phase
-from featurecontract.live._job import Job, other_prompts
-from featurecontract.live._sglang_force import _drafts, _Plan
+from featurecontract.live._job import Job, other_prompts, prefix_lengths
+from featurecontract.live._sglang_force import _drafts, _Plan, _replace_drafts
 from featurecontract.live._sglang_phases import ACCEPTED, PHASES, SglangRun
 
 IDS = tuple(range(2, 66))
@@ -95,10 +95,36 @@ def test_exactly_the_planned_drafts_are_what_comes():
     assert _drafts([], 3, drafted).tolist() == [50, 51, 52]
 
 
+def test_drafts_are_replaced_for_forced_requests_only(job, monkeypatch):
+    import torch
+
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("SGLANG_PLUGINS", "PYTHONPATH", "FEATURECONTRACT_CAPTURE_ROWS", "FEATURECONTRACT_LIVE_FORCE"):
+        monkeypatch.setenv(name, "")
+    plugin.prepare(job, accepted=(2,))
+    drafted = torch.tensor([40, 50, 51, 52, 41, 60, 61, 62])
+    batch = SimpleNamespace(
+        reqs=[SimpleNamespace(rid="fc-decode-1"), SimpleNamespace(rid="else")],
+        seq_lens=torch.tensor([10, 12]),
+        spec_info=SimpleNamespace(draft_token=drafted),
+    )
+    _replace_drafts(_Plan(os.environ["FEATURECONTRACT_LIVE_FORCE"]), batch)
+    assert drafted.tolist() == [40, IDS[11], IDS[12], IDS[13] - 1, 41, 60, 61, 62]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 12, 16, 64, 256])
+def test_prefixes_are_as_far_apart_as_they_are_long(rows):
+    lengths = prefix_lengths(rows)
+    assert lengths[0] == 1
+    assert lengths[-1] == rows
+    assert list(lengths) == sorted(set(lengths))
+    assert len(lengths) == min(rows, 12)
+
+
 def test_phases_of_equal_settings_share_an_engine_and_the_users_settings_win(job, monkeypatch):
     monkeypatch.setattr(sglang_engine, "_on_cpu", lambda: False)
     groups = [names for names, _ in sglang_engine._groups(job)]
-    assert groups == [["prefill", "batch", "prefix-hit", "decode"], ["chunked"]]
+    assert groups == [["prefill", "batch", "prefix-hit", "decode", "drafts"], ["chunked"]]
     assert sglang_engine.settings(job, "chunked")["chunked_prefill_size"] < len(IDS)
     mine = Job(**{name: getattr(job, name) for name in Job.__slots__} | {"options": {"random_seed": 9}})
     assert sglang_engine.settings(mine, "prefill")["random_seed"] == 9
@@ -108,9 +134,12 @@ def test_on_a_cpu_decode_needs_an_attention_that_can(job, monkeypatch):
     monkeypatch.setattr(sglang_engine, "_on_cpu", lambda: True)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     assert "TRITON_INTERPRET=1" in sglang_engine.settings(job, "decode")
-    assert sglang_engine.settings(job, "prefill")["attention_backend"] == "torch_native"
+    for phase in ("prefill", "drafts"):
+        assert sglang_engine.settings(job, phase)["attention_backend"] == "torch_native"
     monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert sglang_engine.settings(job, "decode") == sglang_engine.settings(job, "drafts")
     assert sglang_engine.settings(job, "decode")["attention_backend"] == "triton"
+    assert sglang_engine.settings(job, "prefill")["attention_backend"] == "torch_native"
 
 
 def test_a_method_that_is_not_run_live_is_named(job):
@@ -149,7 +178,25 @@ def fed(request, positions):
     )
 
 
-def test_the_calls_of_a_phase_are_taken_by_request(run, tmp_path):
+def test_what_was_drafted_is_waited_for(run, tmp_path, monkeypatch):
+    """The rows of a pass may be written before its tokens are said."""
+    from dataclasses import replace
+
+    monkeypatch.setattr("featurecontract.live._sglang_phases._SOON", 30.0)
+    early = fed("fc-prefill-1", (0, 1))
+    files = iter([replace(early, draft_tokens=None), replace(early, draft_tokens=(5,))])
+    monkeypatch.setattr(run, "_load", lambda: (Capture(calls=(next(files),), extra={"rank": 0}),))
+    (taken,) = run.collect(Phase("prefill", tmp_path / "prefill"), "prefill", {"fc-prefill-1": 1})
+    assert taken.draft_tokens == (5,)
+    # Nobody says tokens here: the rows are taken all the same, a little later.
+    monkeypatch.setattr("featurecontract.live._sglang_phases._SOON", 0.1)
+    monkeypatch.setattr(run, "_load", lambda: (Capture(calls=(early,), extra={"rank": 0}),))
+    (taken,) = run.collect(Phase("prefill", tmp_path / "prefill"), "prefill", {"fc-prefill-1": 1})
+    assert taken.draft_tokens is None
+
+
+def test_the_calls_of_a_phase_are_taken_by_request(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("featurecontract.live._sglang_phases._SOON", 0.1)
     calls = (fed("fc-prefill-1", (0, 1)), fed("fc-batch-0", (0, 1)), fed("fc-prefill-1", (2,)))
     save(Capture(calls=calls, extra={"rank": 0}), run.captured)
     running = Phase("prefill", tmp_path / "prefill")

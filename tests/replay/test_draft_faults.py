@@ -16,7 +16,7 @@ from tiny_mla import TinyMla
 
 from featurecontract.capture import Capture
 from featurecontract.contract import Contract, Drafter, Feature, Rope, Target
-from featurecontract.gate._drafts import NO_TOKENS, Drafting
+from featurecontract.gate._drafts import NO_TOKENS, SAMPLED, Drafting
 from featurecontract.replay import beyond_chance, localise
 from featurecontract.replay._localise import FIRST, LATER, ROPE
 from featurecontract.replay._redraft import TokenPair
@@ -302,6 +302,8 @@ def test_captures_without_draft_tokens_or_with_a_gap_say_so(drafting):
     assert "no round can be compared: rows before them were not captured" in drafted.reason
     assert sum(drafted.skipped.values()) == 1
     assert drafting(capture, phase="decode")[0].reason == NO_TOKENS
+    assert drafting(replace(capture, extra={"drafts_sampled": True}))[0].reason == SAMPLED
+    assert drafting(replace(capture, extra={"drafts_sampled": False}))[0].compared == 3
 
 
 def test_a_single_difference_among_few_is_open(drafting):

@@ -32,7 +32,7 @@ def test_a_drafter_that_is_served_with_other_planes_fails_with_the_diff(recorded
     assert {name.split("::")[0] for name in found} == {f"live-vllm-{phase}" for phase in phases("vllm")}
     for phase in phases("vllm"):
         words = {name.split("::")[1]: word for name, word in found.items() if name.startswith(f"live-vllm-{phase}::")}
-        assert (words["slot-0"], words["rows"], len(words)) == ("FAILED", "PASSED", 4)
+        assert (words["slot-0"], words["rows"], words["drafts"], len(words)) == ("FAILED", "PASSED", "PASSED", 5)
     assert "embedding-missing" in done.stdout
     assert {item["slug"] for item in report["findings"] if item["severity"] == "error"} == {"embedding-missing"}
     assert (report["verdict"], done.returncode) == ("fail", 1)
