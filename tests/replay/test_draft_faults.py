@@ -16,8 +16,10 @@ from tiny_mla import TinyMla
 
 from featurecontract.capture import Capture
 from featurecontract.contract import Contract, Drafter, Feature, Rope, Target
+from featurecontract.findings import Drafted
 from featurecontract.gate._drafts import NO_TOKENS, SAMPLED, Drafting
-from featurecontract.replay import beyond_chance, localise
+from featurecontract.gate._drafts_judge import judge_drafts
+from featurecontract.replay import Redrafted, beyond_chance, localise
 from featurecontract.replay._localise import FIRST, LATER, ROPE
 from featurecontract.replay._redraft import TokenPair
 
@@ -334,6 +336,22 @@ def test_the_place_of_differences():
     # One chance difference at step 1 does not hide what begins at step 2.
     mostly = [pair(1, 9, differs=True)] + [pair(1, at, differs=False) for at in range(99)]
     assert localise([*mostly, *[pair(2, at, differs=True) for at in range(50)]]).step == 2
+
+
+def test_two_explanations_are_candidates_and_no_cause():
+    pairs = [pair(1, at, differs=True) for at in range(20)]
+    right = Redrafted(pairs=[pair(1, at, differs=False) for at in range(20)])
+    wrong = Redrafted(pairs=pairs)
+    half = Redrafted(pairs=[pair(1, at, differs=at > 10) for at in range(20)])
+    tried = [("rope theta 10000", "rope", right), ("d2t left out", "map", right), ("interleaved rope", "rope", half)]
+    place = {"path": "ckpt", "target": "", "runtime": "mine==1.0"}
+    drafted, (item,) = judge_drafts(Drafted(rounds=20), pairs, lambda: tried, **place)
+    assert (drafted.explained_by, item.details["explained_by"]) == ("", None)
+    assert item.details["candidates"] == ["rope theta 10000", "d2t left out"]
+    assert "rope theta 10000 or with d2t left out; these rounds cannot tell which" in item.cause
+    assert item.next_step.endswith("featurecontract check ckpt --runtime mine==1.0 --digests")
+    _, (item,) = judge_drafts(Drafted(rounds=20), pairs, lambda: [("d2t left out", "map", wrong)], **place)
+    assert (item.details["candidates"], item.cause) == ([], "")
 
 
 def test_chance():
