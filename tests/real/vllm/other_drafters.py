@@ -1,8 +1,6 @@
 """Tiny drafters that are no Llama-style EAGLE-3: one with latent attention (MLA) and an EAGLE-1 one, and their targets.
 
 vLLM's reference attention for MLA on the CPU takes latents of 512 channels with a rotated part of 64, and blocks of 16.
-All have YaRN, as the published ones do: vLLM 0.32.0 rotates plain rope with a CPU kernel that misreads queries laid out
-by heads, and YaRN's in torch.
 """
 
 from __future__ import annotations
@@ -17,14 +15,14 @@ from tiny_models import DRAFT_VOCAB, HEAD, HEADS, INNER, VOCAB, WIDTH
 
 MLA = {"kv_lora_rank": 512, "qk_nope_head_dim": 32, "qk_rope_head_dim": 64, "v_head_dim": 48}
 QUERY_RANK = 32
+TOKENS = torch.randperm(VOCAB - 2, generator=torch.Generator().manual_seed(3))[:64].add(2).tolist()
 YARN = {"factor": 8.0, "original_max_position_embeddings": 32, "beta_fast": 4.0, "beta_slow": 1.0}
 
 
 def make_mla_target(folder: Path) -> Path:
     """Write a target of DeepSeek-V3 type with the widths that run with MLA on."""
     before = dict(tiny_models._MLA)
-    rope = YARN | {"rope_type": "yarn", "rope_theta": 10000.0, "mscale": 1.0, "mscale_all_dim": 1.0}
-    tiny_models._MLA.update(MLA | {"rope_parameters": rope})
+    tiny_models._MLA.update(MLA)
     try:
         return tiny_models.make_target(folder, "deepseek")
     finally:

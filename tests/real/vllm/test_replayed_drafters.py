@@ -12,10 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from other_drafters import YARN, make_eagle1_drafter, make_mla_drafter, make_mla_target
+from other_drafters import TOKENS, YARN, make_eagle1_drafter, make_mla_drafter, make_mla_target
 from safetensors import safe_open
 
-from conftest import TOKENS
 from featurecontract.capture._method import named, replace_method
 from featurecontract.checkpoint import open_checkpoint
 from featurecontract.replay import read_drafter, unroll
