@@ -234,7 +234,7 @@ def test_noise_of_a_healthy_runtime_gives_no_finding(drafting, seed, dtype):
         ({}, {"own_embedding": False}, "shares the target's embedding: give --target DIR"),
         ({}, {"drop": "lm_head.weight"}, "shares the target's output head: give --target DIR"),
         ({}, {"drop": "*"}, "the drafter's weights are not at hand"),
-        ({}, {"rename": ("q_proj", "q_a_proj")}, "multi-head latent attention"),
+        ({}, {"rename": ("q_proj", "q_a_proj")}, "latent attention (MLA) needs it"),
         ({}, {"quantised": True}, "plain floating-point weights only"),
         ({}, {"drop": "midlayer.self_attn.o_proj.weight"}, "is missing from the checkpoint"),
         ({}, {"config": {"model_type": "gemma3_text"}}, "is not replayed"),
