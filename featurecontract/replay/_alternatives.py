@@ -63,7 +63,13 @@ def alternatives(
         if given is not None and _other(drafter, "embed.weight", given):
             yield Alternative(name=name, part="embedding", drafter=_changed(drafter, {"embed.weight": given}))
     for name, rope in _ropes(drafter.spec.rope):
-        yield Alternative(name=name, part="rope", drafter=_spec(drafter, rope=rope))
+        yield Alternative(name=name, part="rope", drafter=_turned(drafter, rope))
+    if drafter.spec.mla is not None and drafter.spec.mla.scale != drafter.spec.head_dim**-0.5:
+        yield Alternative(
+            name="YaRN's mscale left out of the scores",
+            part="rope",
+            drafter=_turned(drafter, drafter.spec.rope, plain=True),
+        )
     yield from _states(drafter, behind_norm=behind_norm)
 
 
@@ -114,6 +120,14 @@ def _ropes(rope: RopeSpec) -> Iterator[tuple[str, RopeSpec]]:
             yield f"rope theta {theta:.0f}", replace(rope, theta=theta)
             if rope.kind != "default":
                 yield f"rope theta {theta:.0f} and no scaling", replace(plain, theta=theta)
+
+
+def _turned(drafter: Drafter, rope: RopeSpec, *, plain: bool = False) -> Drafter:
+    """Return the drafter with another rope; latent attention has its part in the scale of the scores too."""
+    mla = drafter.spec.mla
+    if mla is not None and (plain or rope.kind == "default"):
+        mla = replace(mla, scale=drafter.spec.head_dim**-0.5)
+    return _spec(drafter, rope=rope, mla=mla)
 
 
 def _states(drafter: Drafter, *, behind_norm: bool) -> Iterator[Alternative]:

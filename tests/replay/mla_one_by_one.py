@@ -25,6 +25,7 @@ class MlaOneByOne(OneByOne):
     def rotated(self, vector, position):
         if self.turned is None:
             return turn(vector, position, self.theta, interleaved=self.interleaved)
+        assert self.interleaved
         first, second = vector[0::2], vector[1::2]
         cos, sin = (position * self.turned).cos(), (position * self.turned).sin()
         return torch.stack([first * cos - second * sin, second * cos + first * sin], dim=-1).reshape(-1)

@@ -18,6 +18,7 @@ from tiny_mla import TinyMla
 from featurecontract.checkpoint import open_checkpoint
 from featurecontract.errors import InputError
 from featurecontract.replay import read_drafter
+from featurecontract.replay._structure import read_spec
 
 YARN = {"type": "yarn", "factor": 8.0, "original_max_position_embeddings": 16, "beta_fast": 4.0, "beta_slow": 1.0}
 
@@ -118,6 +119,66 @@ def test_what_the_published_configs_say_is_read(tmp_path):
         (20, 12, 10, 8, 14)
     )
     assert any("rms_norm_eps 1e-05" in note for note in spec.notes)
+
+
+KIMI = {
+    "architectures": ["Eagle3DeepseekV2ForCausalLM"],
+    "model_type": "kimi_k2",
+    "hidden_size": 7168,
+    "intermediate_size": 18432,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 64,
+    "head_dim": 128,
+    "q_lora_rank": 1536,
+    "kv_lora_rank": 512,
+    "qk_nope_head_dim": 128,
+    "qk_rope_head_dim": 64,
+    "v_head_dim": 128,
+    "hidden_act": "silu",
+    "rms_norm_eps": 1e-05,
+    "vocab_size": 163840,
+    "draft_vocab_size": 163840,
+    "max_position_embeddings": 262144,
+    "sliding_window": None,
+    "first_k_dense_replace": 1,
+    "rope_theta": 50000.0,
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 64.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+        "original_max_position_embeddings": 4096,
+        "type": "yarn",
+    },
+    "eagle_config": {"eagle_aux_hidden_state_layer_ids": [2, 30, 58], "use_aux_hidden_state": True},
+}
+KIMI_SHAPES = {
+    "head.weight": (163840, 7168),
+    "fc.weight": (7168, 21504),
+    "layers.0.self_attn.q_a_proj.weight": (1536, 14336),
+    "layers.0.self_attn.q_a_layernorm.weight": (1536,),
+    "layers.0.self_attn.q_b_proj.weight": (64 * 192, 1536),
+    "layers.0.self_attn.kv_a_proj_with_mqa.weight": (576, 14336),
+    "layers.0.self_attn.kv_a_layernorm.weight": (512,),
+    "layers.0.self_attn.kv_b_proj.weight": (64 * 256, 512),
+    "layers.0.self_attn.o_proj.weight": (7168, 64 * 128),
+}
+
+
+def test_the_sizes_of_a_published_drafter(tmp_path):
+    """By its config and shapes alone: its weights are 3 GB."""
+    (tmp_path / "config.json").write_text(json.dumps(KIMI))
+    spec = read_spec(open_checkpoint(tmp_path), KIMI_SHAPES)
+    assert (spec.slots, spec.num_heads, spec.head_dim, spec.recurrent) == (3, 64, 192, "pre_norm")
+    assert spec.mla.scale == pytest.approx(192**-0.5 * (0.1 * math.log(64) + 1) ** 2)
+    assert (spec.rope.theta, spec.rope.factor, spec.rope.attention_factor, spec.rope.interleaved) == (
+        50000,
+        64,
+        1,
+        True,
+    )
 
 
 def test_two_layers_and_sglang_s_name_of_the_stacked_projection(tmp_path):

@@ -1,4 +1,4 @@
-"""Parity with real trainers: a folder is collected where its library is installed; elsewhere the summary says so."""
+"""Parity with real trainers and models: collected where the library is installed; elsewhere the summary says so."""
 
 from __future__ import annotations
 

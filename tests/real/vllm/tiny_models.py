@@ -42,6 +42,17 @@ _MLA = {
     "v_head_dim": 64,
     "n_group": 1,
     "topk_group": 1,
+    # As the published models have it; vLLM 0.32.0 rotates plain rope with a CPU kernel that misreads queries by heads.
+    "rope_parameters": {
+        "rope_type": "yarn",
+        "rope_theta": 10000.0,
+        "factor": 8.0,
+        "original_max_position_embeddings": 32,
+        "beta_fast": 4.0,
+        "beta_slow": 1.0,
+        "mscale": 1.0,
+        "mscale_all_dim": 1.0,
+    },
 }
 
 
