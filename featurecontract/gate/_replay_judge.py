@@ -208,6 +208,8 @@ def judge_search(run: ReplayRun, found: Found, declared: Wiring | None) -> tuple
     if found.winner is None:
         tied = "; ".join(f"[{wiring_of(names)}]" for names in found.tied[:_MAX_LISTED])
         more = f" and {len(found.tied) - _MAX_LISTED} more" if len(found.tied) > _MAX_LISTED else ""
+        if found.pulls:
+            return [_pulled(found, best, figures, tied + more)], 0
         return [
             finding(
                 "inconclusive",
@@ -238,6 +240,18 @@ def judge_search(run: ReplayRun, found: Found, declared: Wiring | None) -> tuple
     ], 1
 
 
+def _pulled(found: Found, best: Wiring, figures: str, tied: str) -> Finding:
+    return finding(
+        "inconclusive",
+        f"[{best}] leads beyond chance, but features part of the way from it to another do better still"
+        f"{_where(found)}: {tied}; it is {figures}",
+        actual=_values(best),
+        details={"margin": round(found.margin, 2), "confidence": round(found.confidence, 4), "pulled": True},
+        cause="text that the drafter was not trained on, or a wiring whose planes are not all among the recorded ones",
+        next_step="search on samples of the training data, with every boundary recorded",
+    )
+
+
 def _where(found: Found) -> str:
     """Say in which slots the tied wirings differ: ``between h[2] and h[3] in slot 1``."""
     slots = list(zip(*found.tied, strict=True))
@@ -256,6 +270,7 @@ def search_object(run: ReplayRun, found: Found) -> dict[str, Any]:
         "wiring": None if found.winner is None else _spelled(wiring_of(found.winner)),
         "confidence": round(found.confidence, 6),
         "margin": round(found.margin, 3),
+        "pulled_to": [_spelled(wiring_of(names)) for names in found.pulls],
         "possible": found.possible,
         "screened": found.screened,
         "full_replays": found.full_replays,
