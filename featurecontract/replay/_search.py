@@ -6,9 +6,9 @@
    and neighbours are screened too, until the leader stays.
 3. Full replays of what is not clearly behind then, on all tokens; the answer is the paired difference to the runner-up
    in standard errors clustered by sequence. Below the asked confidence there is no winner.
-4. A look around the winner. Training came to rest at the wiring that it saw, so on its own text features a little of the
-   way from there to a neighbour do no better. Where they do, another wiring was trained, or the text is not the training
-   data and its error is not only chance: no winner either.
+4. A look around the winner. Training came to rest at the wiring that it saw, so on its own text features a little of
+   the way from there to a neighbour do no better. Where they do, another wiring was trained, or the text is not the
+   training data, and its error is not chance alone: no winner either.
 """
 
 from __future__ import annotations
