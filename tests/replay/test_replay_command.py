@@ -209,6 +209,7 @@ def test_a_winner_that_is_not_where_training_came_to_rest_is_inconclusive():
     assert "part of the way" in entry.message
     answer = search_object(run, found)
     assert (answer["winner"], answer["pulled_to"], answer["likelihood"]) == (None, ["0,3,5"], "target")
+    assert answer["undecided"] == [{"slot": 1, "features": ["2", "3"]}]
 
 
 def test_text_and_markdown_show_what_a_search_found(with_contract):
