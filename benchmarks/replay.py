@@ -17,10 +17,13 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.planted import plant
 from benchmarks.table import print_report
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 STEPS, HIDDEN, VOCAB, DRAFT = 3, 576, 49152, 8192
 WIRINGS = ("0,3,16", "0,2,16", "3,16,28", "2,15,27", "0,16,3", "0,4,17")
@@ -38,13 +41,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="seeds of the search")
     options = parser.parse_args()
     figures: dict[str, Any] = {}
-    rows: list[tuple[str, str]] = [("what", "figure")]
-    if importlib.util.find_spec("speculators") is None:
-        rows.append(("tokens per second over speculators", "not run: speculators is not installed"))
-    else:
-        ratio = throughput(turns=3 if options.short else 9)
-        figures["tokens_per_second_over_trainer"] = round(ratio, 3)
-        rows.append(("tokens per second over speculators", f"{ratio:.2f}"))
     seeds = min(2, options.seeds) if options.short else options.seeds
     with tempfile.TemporaryDirectory() as directory:
         if options.checkpoint and options.states:
@@ -55,12 +51,20 @@ def main() -> None:
             made = plant(Path(directory))
             case = (str(made.checkpoint), str(made.target), str(made.states), made.truth)
         figures |= search(*case, seeds, prefix="search")
+        # Before anything else took more.
+        figures["search_max_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         if options.unseen:
             figures |= search(options.checkpoint, options.target, options.unseen, options.truth, seeds, prefix="unseen")
-        figures["max_rss_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-        figures["accuracy"] = accuracy(*case[:3])
-    rows += [(key, str(value)) for key, value in figures.items() if key.startswith(("search", "unseen", "max"))]
+        figures["accuracy"] = accuracy(*case[:3], wirings=dict.fromkeys((case[3], *WIRINGS)))
+    rows = [("what", "figure")]
+    rows += [(key, str(value)) for key, value in figures.items() if key != "accuracy"]
     rows += [(f"step-1 accuracy [{name}]", f"{value:.4f}") for name, value in figures["accuracy"].items()]
+    if importlib.util.find_spec("speculators") is None:
+        rows.append(("tokens per second over speculators", "not run: speculators is not installed"))
+    else:
+        ratio = throughput(turns=3 if options.short else 9)
+        figures["tokens_per_second_over_trainer"] = round(ratio, 3)
+        rows.append(("tokens per second over speculators", f"{ratio:.2f}"))
     print_report("replay", rows, figures)
 
 
@@ -172,14 +176,14 @@ def search(
     return found
 
 
-def accuracy(checkpoint: str, target: str | None, states: str) -> dict[str, float]:
-    """Return step-1 accuracy of the wirings of the story."""
+def accuracy(checkpoint: str, target: str | None, states: str, *, wirings: Iterable[str]) -> dict[str, float]:
+    """Return step-1 accuracy of these wirings."""
     from featurecontract.gate import ReplayOptions, replay
 
     report = replay(
         checkpoint,
         options=ReplayOptions(states=states, target=target, planes=_every(states)),
-        wirings=WIRINGS,
+        wirings=tuple(wirings),
         steps=1,
     )
     shown = [",".join(str(b) for b in item.wiring.boundaries) for item in report.replayed]

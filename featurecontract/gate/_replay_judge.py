@@ -208,6 +208,8 @@ def judge_search(run: ReplayRun, found: Found, declared: Wiring | None) -> tuple
     if found.winner is None:
         tied = "; ".join(f"[{wiring_of(names)}]" for names in found.tied[:_MAX_LISTED])
         more = f" and {len(found.tied) - _MAX_LISTED} more" if len(found.tied) > _MAX_LISTED else ""
+        if found.pulls:
+            return [_pulled(found, best, figures, tied + more)], 0
         return [
             finding(
                 "inconclusive",
@@ -238,14 +240,31 @@ def judge_search(run: ReplayRun, found: Found, declared: Wiring | None) -> tuple
     ], 1
 
 
+def _pulled(found: Found, best: Wiring, figures: str, tied: str) -> Finding:
+    return finding(
+        "inconclusive",
+        f"[{best}] leads beyond chance, but features part of the way from it to another do better still"
+        f"{_where(found)}: {tied}; the first is {figures}",
+        actual=_values(best),
+        details={"margin": round(found.margin, 2), "confidence": round(found.confidence, 4), "pulled": True},
+        cause="text that the drafter was not trained on, or a wiring whose planes are not all among the recorded ones",
+        next_step="search on samples of the training data, with every boundary recorded",
+    )
+
+
 def _where(found: Found) -> str:
     """Say in which slots the tied wirings differ: ``between h[2] and h[3] in slot 1``."""
-    slots = list(zip(*found.tied, strict=True))
-    open_slots = [(slot, list(dict.fromkeys(names))) for slot, names in enumerate(slots) if len(set(names)) > 1]
-    if len(open_slots) != 1:
-        return ""
-    slot, names = open_slots[0]
-    return f" (between {' and '.join(map(str, names[:_MAX_LISTED]))} in slot {slot})"
+    between = []
+    for slot, names in _open_slots(found):
+        more = " and others" if len(names) > _MAX_LISTED else ""
+        between.append(f"between {' and '.join(map(str, names[:_MAX_LISTED]))}{more} in slot {slot}")
+    return f" ({', '.join(between)})" if between else ""
+
+
+def _open_slots(found: Found) -> list[tuple[int, list[PlaneName]]]:
+    """Return the slots in which the tied wirings differ, each with its planes in the order of the target."""
+    slots = enumerate(zip(*found.tied, strict=True))
+    return [(slot, sorted(set(names))) for slot, names in slots if len(set(names)) > 1]
 
 
 def search_object(run: ReplayRun, found: Found) -> dict[str, Any]:
@@ -256,6 +275,11 @@ def search_object(run: ReplayRun, found: Found) -> dict[str, Any]:
         "wiring": None if found.winner is None else _spelled(wiring_of(found.winner)),
         "confidence": round(found.confidence, 6),
         "margin": round(found.margin, 3),
+        "undecided": [
+            {"slot": slot, "features": [_spelled(wiring_of([name])) for name in names]}
+            for slot, names in _open_slots(found)
+        ],
+        "pulled_to": [_spelled(wiring_of(names)) for names in found.pulls],
         "possible": found.possible,
         "screened": found.screened,
         "full_replays": found.full_replays,

@@ -83,6 +83,15 @@ class Bench:
         """Return float64 ``[sequences]`` for one wiring, through ``fc`` as a whole: a replay of step 1."""
         return self._through(lambda part: torch.cat([self.plane(name, part) for name in wiring], dim=-1))
 
+    def between(self, wiring: Sequence[PlaneName], other: Sequence[PlaneName], share: float) -> Tensor:
+        """Return float64 ``[sequences]`` for features that lie a share of the way from one wiring to another."""
+
+        def mixed(part: slice) -> Tensor:
+            mine, theirs = (torch.cat([self.plane(name, part) for name in names], dim=-1) for names in (wiring, other))
+            return torch.lerp(mine, theirs, share)
+
+        return self._through(mixed)
+
     def blind(self, names: Sequence[PlaneName], slots: int) -> Tensor:
         """Return float64 ``[sequences]`` for features that say nothing: the mean over these planes in every slot."""
 

@@ -6,6 +6,9 @@
    and neighbours are screened too, until the leader stays.
 3. Full replays of what is not clearly behind then, on all tokens; the answer is the paired difference to the runner-up
    in standard errors clustered by sequence. Below the asked confidence there is no winner.
+4. A look around the winner. Training came to rest at the wiring that it saw, so on its own text features a little of
+   the way from there to a neighbour do no better. Where they do, another wiring was trained, or the text is not the
+   training data, and its error is not chance alone: no winner either.
 """
 
 from __future__ import annotations
@@ -45,6 +48,8 @@ _SWEEPS = 4
 _POOL = 24
 _FINALISTS = 12
 _DROP_AT = 6.0
+# How far to go towards a neighbour, which ones (by rank), and how many standard errors better is too many.
+_SHARE, _PULLS, _PULLED_AT = 0.3, 4, 1.0
 
 
 class Readable(Protocol):
@@ -80,8 +85,9 @@ class Found:
 
     Attributes:
         ranking: The finalists, best first.
-        winner: The best one, if its lead is beyond the asked confidence; else None.
+        winner: The best one, if its lead is beyond the asked confidence and nothing pulls; else None.
         tied: Finalists that cannot be told from the best one, itself included.
+        pulls: Finalists that the best one leads beyond chance, and yet features part of the way to them do better.
         confidence: That the best one beats every other that was compared, by the pairs' own errors.
         margin: Its lead over the runner-up in standard errors.
         possible: Ordered choices that there are.
@@ -95,6 +101,7 @@ class Found:
     ranking: tuple[Ranked, ...]
     winner: Chosen | None
     tied: tuple[Chosen, ...]
+    pulls: tuple[Chosen, ...]
     confidence: float
     margin: float
     possible: int
@@ -296,6 +303,7 @@ class _Search:
         doubt = min(1.0, sum(pair.chance for pair in pairs.values()))
         tied = (best, *(w for w, pair in pairs.items() if pair.chance * len(pairs) > 1 - self.confidence))
         sure = doubt <= 1 - self.confidence and blind.chance <= 1 - self.confidence
+        pulls = self.pulls(totals, order) if sure else ()
         return Found(
             ranking=tuple(
                 Ranked(
@@ -305,8 +313,9 @@ class _Search:
                 )
                 for wiring in order
             ),
-            winner=best if sure else None,
-            tied=(best,) if sure else tied,
+            winner=best if sure and not pulls else None,
+            tied=(best, *pulls) if sure else tied,
+            pulls=pulls,
             confidence=1 - doubt,
             margin=min((pair.margin for pair in pairs.values()), default=0.0),
             possible=_possible(len(self.planes), self.slots),
@@ -317,6 +326,18 @@ class _Search:
             blind=blind,
             expected=expected,
         )
+
+    def pulls(self, totals: dict[Chosen, Tensor], order: list[Chosen]) -> tuple[Chosen, ...]:
+        """Return the finalists, different in one slot, towards which features do better than at the best one."""
+        best = order[0]
+        near = [wiring for wiring in order[1:] if sum(a != b for a, b in zip(best, wiring, strict=True)) == 1]
+        out = []
+        for number, wiring in enumerate(near[:_PULLS], start=1):
+            self.say(f"look {number} of {len(near[:_PULLS])}: from {_shown(best)} towards {_shown(wiring)}")
+            step = paired_sums(self.full.between(best, wiring, _SHARE) - totals[best], self.full.sizes)
+            if step.margin > _PULLED_AT:
+                out.append(wiring)
+        return tuple(out)
 
 
 def _ranked(sums: dict[Chosen, Tensor]) -> list[Chosen]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,7 +18,8 @@ from featurecontract import contract as fc
 from featurecontract.checkpoint import open_checkpoint
 from featurecontract.cli import cli
 from featurecontract.errors import FeatureContractError
-from featurecontract.replay import PlaneName, read_drafter
+from featurecontract.gate._replay_judge import judge_search, search_object
+from featurecontract.replay import Comparison, Found, PlaneName, Ranked, read_drafter
 
 TRUE = (PlaneName(0), PlaneName(2), PlaneName(5))
 DEPTH, HIDDEN, VOCAB = 8, 32, 64
@@ -177,6 +179,37 @@ def test_search_against_a_contract(with_contract):
     assert "wiring-disagrees" in slugs(as_json(case, "--planes", ALL, "--search", status=1))
     case = with_contract("0,2,5")
     assert slugs(as_json(case, "--planes", ALL, "--search")) == []
+
+
+def test_a_winner_that_is_not_where_training_came_to_rest_is_inconclusive():
+    pair = Comparison(difference=0.1, error=0.02, sequences=16, chance=1e-4)
+    mine, other = (PlaneName(0), PlaneName(2), PlaneName(5)), (PlaneName(0), PlaneName(3), PlaneName(5))
+    found = Found(
+        ranking=(
+            Ranked(wiring=mine, log_likelihood=-1.0, behind=None),
+            Ranked(wiring=other, log_likelihood=-1.1, behind=pair),
+        ),
+        winner=None,
+        tied=(mine, other),
+        pulls=(other,),
+        confidence=0.9999,
+        margin=5.0,
+        possible=504,
+        screened=90,
+        full_replays=2,
+        tokens=2000,
+        sequences=16,
+        blind=pair,
+        expected=True,
+    )
+    run = SimpleNamespace(drafter=SimpleNamespace(spec=SimpleNamespace(target_hidden_size=HIDDEN)))
+    (entry,), compared = judge_search(run, found, None)
+    assert (entry.slug, compared) == ("inconclusive", 0)
+    assert "between h[2] and h[3] in slot 1" in entry.message
+    assert "part of the way" in entry.message
+    answer = search_object(run, found)
+    assert (answer["winner"], answer["pulled_to"], answer["likelihood"]) == (None, ["0,3,5"], "target")
+    assert answer["undecided"] == [{"slot": 1, "features": ["2", "3"]}]
 
 
 def test_text_and_markdown_show_what_a_search_found(with_contract):

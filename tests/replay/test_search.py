@@ -132,3 +132,22 @@ def test_a_feature_that_overflows_is_impossible_not_missing(tmp_path):
     ]
     found = search(drafter, broken, tuple(texts[0].planes))
     assert found.ranking[0].wiring == TRUE
+
+
+def test_no_winner_where_features_between_two_planes_do_better(tmp_path):
+    drafter = tiny(tmp_path)
+    wiring = (PlaneName(0), PlaneName(3), PlaneName(6))
+    whole = written_by(drafter, wiring, sequences=40, step=0.3)
+    assert search(drafter, whole, tuple(whole[0].planes)).winner == wiring
+    # Nobody recorded h[3]: h[2] and h[4] lie beside it, and h[2] is made to lead beyond chance.
+    texts = []
+    for text in whole:
+        planes = {name: plane for name, plane in text.planes.items() if name != PlaneName(3)}
+        planes[PlaneName(2)] = torch.lerp(text.planes[PlaneName(3)], text.planes[PlaneName(2)], 0.8)
+        texts.append(replace(text, planes=planes))
+    found = search(drafter, texts, tuple(texts[0].planes))
+    assert found.ranking[0].wiring == (PlaneName(0), PlaneName(2), PlaneName(6))
+    assert found.confidence > 0.95
+    assert found.winner is None
+    assert (PlaneName(0), PlaneName(4), PlaneName(6)) in found.pulls
+    assert found.tied == (found.ranking[0].wiring, *found.pulls)

@@ -93,9 +93,21 @@ def test_stored_states_are_what_the_live_target_shows(live, stored, tmp_path):
     (tmp_path / "target").mkdir()
     parts = parts_on_disk(live.model, tmp_path / "target")
     texts = RecordedTexts(
-        states=stored, planes=tuple(EVERY), hidden_size=HIDDEN, answers=parts.answers, vocab_size=VOCAB
+        states=stored,
+        planes=tuple(EVERY),
+        hidden_size=HIDDEN,
+        answers=parts.answers,
+        logits=parts.logits,
+        vocab_size=VOCAB,
     )
+    some = torch.tensor([3, 0, 9])
     for mine, theirs in zip(texts, live, strict=True):
+        with torch.no_grad():
+            logits = live.model(mine.token_ids[None])[0]
+        for text in (mine, theirs):
+            assert torch.allclose(text.teacher(None), logits, atol=1e-5)
+            assert torch.allclose(text.teacher(some), logits[:, some], atol=1e-5)
+            assert torch.allclose(text.cut(slice(2, 7)).teacher(some), logits[2:7, some], atol=1e-5)
         assert torch.equal(mine.token_ids, theirs.token_ids)
         assert all(torch.equal(mine.planes[name], theirs.planes[name]) for name in EVERY)
         assert torch.equal(mine.answers, theirs.answers)
@@ -111,6 +123,36 @@ def test_answers_from_either_state_and_none_from_an_unknown_one(live, tmp_path):
         assert parts.answers(last, "unknown") is None
         assert parts.answers(last[:, :5], "residual") is None
     assert TargetParts().answers(last, "residual") is None
+
+
+def test_logits_only_where_the_head_alone_makes_them(live, tmp_path):
+    text = next(iter(live))
+    last = text.planes[PlaneName(LAYERS)]
+    parts = parts_on_disk(live.model, tmp_path)
+    assert parts.logits(last, "residual", None).shape == (len(text.token_ids), VOCAB)
+    for state, rows, ids in (
+        ("unknown", last, None),
+        ("residual", last[:, :5], None),
+        ("residual", last, torch.tensor([VOCAB])),
+    ):
+        assert parts.logits(rows, state, ids) is None
+    for key, value in (("final_logit_softcapping", 30.0), ("logits_scaling", 8.0), ("logit_scale", 0.0625)):
+        capped = parts_on_disk(live.model, tmp_path, **{key: value})
+        assert not capped.plain
+        assert capped.logits(last, "residual", None) is None
+        assert capped.answers(last, "residual") is not None
+
+
+def test_a_live_head_with_something_behind_it_teaches_nothing(monkeypatch):
+    model = target().eval()
+    texts = LiveTexts(model, find_layout(model, **PATHS), SEQUENCES)
+    assert texts[0].teacher is not None
+    whole = type(model).forward
+    monkeypatch.setattr(type(model), "forward", lambda self, *args, **options: whole(self, *args, **options) / 8)
+    assert texts[0].teacher is None
+    assert texts[0].answers is not None
+    with pytest.raises(IndexError):
+        texts[2]
 
 
 def test_parts_of_a_directory(tmp_path):
