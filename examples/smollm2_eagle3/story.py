@@ -45,9 +45,9 @@ class Size:
 
 FULL = Size(tokens=115_000, unseen=48, every=48, epochs=4, generated=64, faults=(STORY, NO_IDS), live=True)
 SHORT = Size(tokens=16_000, unseen=16, every=16, epochs=3, generated=40, faults=(STORY,), live=False)
-#: What a gate must say of each fault.
-SLUGS = {STORY: "embedding-missing", NO_IDS: "ids-defaulted"}
-SEEN = {STORY: "embedding-missing", NO_IDS: "layer-mismatch"}
+#: What must be found of each fault: by the config alone, and in what vLLM fed.
+SAID = {STORY: "embedding-missing", NO_IDS: "ids-defaulted"}
+SEEN = {STORY: {"embedding-missing"}, NO_IDS: {"embedding-missing", "layer-shift"}}
 
 
 class Failed(Exception):  # noqa: N818 - one line for the user
@@ -84,6 +84,18 @@ class Steps:
         if says not in done["output"]:
             raise Failed(f"{name}: {says} was expected in what it says")
         return str(done["output"])
+
+    def require_findings(self, name: str, report: str, wanted: set[str]) -> None:
+        """Read the report of a gate: these rules and no others."""
+        seen = {
+            item["slug"]
+            for item in json.loads((self.out / report).read_text())["findings"]
+            if item["severity"] != "note"
+        }
+        if seen != wanted:
+            raise Failed(
+                f"{name}: found {', '.join(sorted(seen)) or 'nothing'}, not {', '.join(sorted(wanted)) or 'nothing'}"
+            )
 
     def _run(self, command: str, where: str, words: tuple[str, ...]) -> dict[str, object]:
         programs = {"python": [], "pytest": ["-m", "pytest"], "featurecontract": ["-m", "featurecontract"]}
@@ -151,9 +163,9 @@ def wrong(steps: Steps, size: Size, fault: str) -> None:
     ids = None if fault == NO_IDS else [int(item) for item in fault.split(",")]
     heading(f"It is served with {fault}: " + ("its config lost the ids" if ids is None else f"its config says {ids}"))
     edit(steps.out / "trained", steps.out / place, ids)
-    steps.run(f"check-{place}", "smollm2", *check(place), expect=(1,), says=SLUGS[fault])
+    steps.run(f"check-{place}", "smollm2", *check(place), expect=(1,), says=SAID[fault])
     serve(steps, size, place)
-    gate(steps, size, place, expect=1, says=SEEN[fault])
+    gate(steps, size, place, found=SEEN[fault], said={SAID[fault]})
 
 
 def right(steps: Steps, size: Size) -> None:
@@ -161,7 +173,7 @@ def right(steps: Steps, size: Size) -> None:
     edit(steps.out / name_of(size.faults[0]), steps.out / "fixed", [int(item) for item in RIGHT.split(",")])
     steps.run("check-fixed", "smollm2", *check("fixed"))
     serve(steps, size, "fixed")
-    gate(steps, size, "fixed", expect=0)
+    gate(steps, size, "fixed", found=set(), said=set())
 
 
 def compare(steps: Steps, size: Size) -> None:
@@ -189,15 +201,21 @@ def serve(steps: Steps, size: Size, place: str) -> None:
     steps.run(f"serve-{place}", "vllm", "python", f"{HERE}/serve.py", *words)
 
 
-def gate(steps: Steps, size: Size, place: str, *, expect: int, says: str = "") -> None:
-    """Hold what the serving vLLM fed against the contract; in full, also every phase of one that pytest starts."""
+def gate(steps: Steps, size: Size, place: str, *, found: set[str], said: set[str]) -> None:
+    """Hold the config and what the serving vLLM fed against the contract; in full, every phase of a new vLLM as well.
+
+    It must find exactly this: ``found`` in what was fed, ``said`` of the config.
+    """
     words = ["pytest", "-q", "-p", "no:cacheprovider", "--feature-contract", place]
-    seen = ["--feature-contract-capture", f"served-{place}/captured"]
-    steps.run(f"gate-{place}", "smollm2", *words, *seen, expect=(expect,), says=says)
+    static = ["--feature-contract-runtime", RUNTIME, "--feature-contract-target", "target"]
+    gates = {f"gate-{place}": [*static, "--feature-contract-capture", f"served-{place}/captured"]}
     if size.live:
         live = ["--feature-contract-live", "vllm", "--feature-contract-live-python", steps.pythons["vllm"]]
-        live += ["--feature-contract-live-args", "dtype=float32", "--feature-contract-target", "target"]
-        steps.run(f"live-{place}", "smollm2", *words, *live, expect=(expect,), says=says)
+        gates[f"live-{place}"] = [*static, *live, "--feature-contract-live-args", "dtype=float32"]
+    for name, how in gates.items():
+        report = f"{name}-report.json"
+        steps.run(name, "smollm2", *words, *how, "--feature-contract-report", report, expect=(1 if found else 0,))
+        steps.require_findings(name, report, found | said)
 
 
 def edit(source: Path, place: Path, ids: list[int] | None) -> None:
