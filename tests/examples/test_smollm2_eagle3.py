@@ -110,8 +110,13 @@ def test_the_readme_names_commands_that_exist():
     assert all(f"{script}.py" in page for script in SCRIPTS)
 
 
-def test_ci_runs_the_short_form():
+def test_make_and_ci_run_it_with_options_that_exist():
     assert "make story-short" in (ROOT / ".ci" / "run").read_text("utf-8")
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    lines = re.findall(r"examples/smollm2_eagle3/story\.py.*", makefile)
+    assert len(lines) == 2
+    for line in lines:
+        assert_known(["python", *line.split()])
 
 
 @pytest.fixture
