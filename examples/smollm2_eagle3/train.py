@@ -3,13 +3,15 @@
     python train.py STATES TARGET OUT [--epochs 4] [--draft-vocab 8192]
 
 STATES holds speculators' own files (hs_0.safetensors, ...: the planes of the wiring, then h[L]), TARGET the target's
-directory. Runs in an environment that has speculators==0.9.0; needs nothing of featurecontract.
+directory. Runs in an environment that has speculators==0.9.0 and featurecontract, which leaves the contract and the
+probe beside the checkpoint: that is the one line with attach_speculators.
 """
 
 from __future__ import annotations
 
 import argparse
 import random
+import sys
 import time
 from pathlib import Path
 
@@ -19,8 +21,10 @@ from speculators.losses import resolve_loss_config
 from speculators.models.eagle3 import Eagle3DraftModel
 from transformers import AutoConfig
 
+from featurecontract.trainers import attach_speculators
+
 STEPS = 3
-ROWS_PER_BATCH = 1024
+ROWS_PER_BATCH = 512
 IDS = (0, 3, 16)  # boundaries, as speculators counts: the embedding, h[3], h[16]
 
 
@@ -39,7 +43,8 @@ def main() -> None:
     sequences = [shifted(load_file(path)) for path in files]
     model = new_model(options.target, sequences, options.draft_vocab)
     fit(model, sequences, epochs=options.epochs, lr=options.lr)
-    model.save_pretrained(options.out)
+    with attach_speculators(target=options.target, strict=True):
+        model.save_pretrained(options.out)
 
 
 def shifted(content: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -76,9 +81,9 @@ def new_model(target: str, sequences: list[dict[str, torch.Tensor]], draft_vocab
 
 
 def fit(model: Eagle3DraftModel, sequences: list[dict[str, torch.Tensor]], *, epochs: int, lr: float) -> None:
-    """Train on whole sequences, about a thousand rows at a time."""
+    """Train on whole sequences, about five hundred rows at a time; matrices are multiplied in bfloat16."""
     trained = [value for value in model.parameters() if value.requires_grad]
-    print(f"{sum(value.numel() for value in trained) / 1e6:.1f} M parameters trained")  # noqa: T201
+    say(f"{sum(value.numel() for value in trained) / 1e6:.1f} M parameters trained")
     batches = packed(sequences)
     optimizer = torch.optim.AdamW(trained, lr=lr, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=epochs * len(batches), pct_start=0.05)
@@ -88,7 +93,8 @@ def fit(model: Eagle3DraftModel, sequences: list[dict[str, torch.Tensor]], *, ep
         random.Random(epoch).shuffle(batches)  # noqa: S311 - an order, no secret
         total = accuracy = 0.0
         for batch in batches:
-            _, loss, metrics = model(**batch, ttt_steps=STEPS, ttt_step_loss_decay=0.8, loss_config=loss_config)
+            with torch.autocast("cpu", torch.bfloat16):
+                _, loss, metrics = model(**batch, ttt_steps=STEPS, ttt_step_loss_decay=0.8, loss_config=loss_config)
             optimizer.zero_grad()
             loss.backward()
             torch.nn.utils.clip_grad_norm_(trained, 1.0)
@@ -96,11 +102,15 @@ def fit(model: Eagle3DraftModel, sequences: list[dict[str, torch.Tensor]], *, ep
             schedule.step()
             total += float(loss.detach())
             accuracy += float(metrics["full_acc_0_sum"]) / max(1.0, float(metrics["full_acc_0_total"]))
-        print(  # noqa: T201
-            f"epoch {epoch + 1}: loss {total / len(batches):.3f}, step-1 accuracy {accuracy / len(batches):.3f}, "
-            f"{time.perf_counter() - start:.0f} s",
-            flush=True,
+        say(
+            f"epoch {epoch + 1} of {epochs}: loss {total / len(batches):.3f}, step-1 accuracy "
+            f"{accuracy / len(batches):.3f}, {time.perf_counter() - start:.0f} s"
         )
+
+
+def say(line: str) -> None:
+    """Tell the progress."""
+    sys.stderr.write(f"{line}\n")
 
 
 def packed(sequences: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
