@@ -195,7 +195,7 @@ def _read_segments(
         if state == "non-finite":
             add(work, "non-finite", f"slot {slot} holds NaN or infinity", (slot,))
     # Slots that hold nothing are compared too: every row says so.
-    rows = 0 if live else len(whole)
+    rows, told = 0 if live else len(whole), False
     if live:
         kept, probe_rows = clean_rows(work, segments, [blocks[slot] for slot in live], live, sizes[:, live])
         rows = len(kept)
@@ -203,7 +203,7 @@ def _read_segments(
             readings |= read_slots(work, whole, sizes, kept, probe_rows, {slot: blocks[slot] for slot in live})
             if point == "projection_input":
                 at = dict(enumerate(blocks))
-                readings = read_pre_norm(declared.pre_norm, readings, whole[kept], probe_rows, at, work.probe)
+                readings, told = read_pre_norm(declared.pre_norm, readings, whole[kept], probe_rows, at, work.probe)
             # Behind a norm sizes are the norm's; the point in front of it says the same of rows and columns.
             if point == "features" or declared.pre_norm not in ("joint", "per_feature"):
                 say_parts(work, whole, kept, probe_rows, dict(enumerate(blocks)), readings)
@@ -224,7 +224,9 @@ def _read_segments(
     )
     for item in ordered:
         say_noise(work, item)
-    wiring = replace(wiring, pre_norm=_pre_norm(declared, ordered, point), norm_before_residual=None, bias=None)
+    wiring = replace(
+        wiring, pre_norm=_pre_norm(declared, ordered, point, told=told), norm_before_residual=None, bias=None
+    )
     return wiring, seen, rows
 
 
@@ -316,13 +318,13 @@ def _say_stale(work: Work, calls: Sequence[Call], blocks: list[tuple[int, int]],
             return
 
 
-def _pre_norm(declared: Wiring, readings: tuple[SlotReading, ...], point: str) -> Any:
-    """Return the norm before the projection, where this point can see it at all."""
+def _pre_norm(declared: Wiring, readings: tuple[SlotReading, ...], point: str, *, told: bool) -> Any:
+    """Return the norm before the projection, where this point and its rows can tell it at all."""
     if point != "projection_input" or not readings:
         return "unknown"
     normed = [item.feature.state == "normed" for item in readings if item.confidence]
     if declared.pre_norm in ("joint", "per_feature"):
-        return declared.pre_norm if normed and all(normed) else "none"
+        return declared.pre_norm if normed and all(normed) else "none" if told else "unknown"
     return "unknown"
 
 

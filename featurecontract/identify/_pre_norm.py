@@ -33,8 +33,10 @@ def read_pre_norm(  # noqa: PLR0917 - one call site
     probe_rows: Tensor,
     blocks: dict[int, tuple[int, int]],
     probe: ProbeData,
-) -> dict[int, SlotReading]:
-    """Return the readings as ``normed`` where every slot's rows lie behind the declared norm.
+) -> tuple[dict[int, SlotReading], bool]:
+    """Return the readings, ``normed`` where every slot's rows lie behind the declared norm, and whether that was told.
+
+    Few rows, or rows of one size, lie before and behind a norm alike.
 
     Args:
         kind: The declared norm; with ``none`` or ``unknown`` the readings stay.
@@ -47,7 +49,7 @@ def read_pre_norm(  # noqa: PLR0917 - one call site
     named = {slot: item for slot, item in readings.items() if item.confidence and item.feature.boundary is not None}
     use = probe_rows > 0
     if kind not in ("joint", "per_feature") or not named or int(use.sum()) < Limits.FEWEST_ROWS:
-        return readings
+        return readings, False
     whole = _sizes(probe.golden[probe_rows[use]])
     listed = list(probe.bank.planes)
     channels = probe.bank.channels
@@ -55,17 +57,19 @@ def read_pre_norm(  # noqa: PLR0917 - one call site
         at, dim = blocks[slot]
         plane = Plane("boundary", item.feature.boundary or 0)
         if item.feature.state not in ("residual", "normed") or plane not in listed or int(channels.max()) >= dim:
-            return readings
+            return readings, False
         own = _sizes(probe.bank.values[listed.index(plane)][probe_rows[use]])
         # Raw rows have one factor over all rows; behind a norm it is one over the size that was divided by.
         factor = _sizes(values[use, at : at + dim][:, channels]) - own
         size = whole if kind == "joint" else own
-        told_apart = float(size.std()) >= Limits.NORM_SPREAD
-        if not told_apart or float((factor + size).std()) >= _LEFT_OVER * float(factor.std()):
-            return readings
-    return readings | {
+        if float(size.std()) < Limits.NORM_SPREAD:
+            return readings, False
+        if float((factor + size).std()) >= _LEFT_OVER * float(factor.std()):
+            return readings, True
+    behind = {
         slot: replace(item, feature=replace(item.feature, state="normed", scale=1.0)) for slot, item in named.items()
     }
+    return readings | behind, True
 
 
 def _sizes(values: Tensor) -> Tensor:

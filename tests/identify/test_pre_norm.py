@@ -80,3 +80,14 @@ def test_another_layer_shows_behind_the_norm(fed):
     other = [*fed[3][:2], fed[3][1]]
     found = report(fed, "joint", projected=normed(other, "joint"))
     assert errors(found) == {"slot-duplicate"}
+
+
+@pytest.mark.parametrize("kind", ["joint", "per_feature"])
+@pytest.mark.parametrize("rows", [8, 12])
+def test_too_few_rows_tell_no_missing_norm(fed, kind, rows):
+    probe, contract, ids, slots = fed
+    for values in (normed(slots, kind), torch.cat(slots, 1)):
+        call = Call(values=values[:rows], point="projection_input", token_ids=ids[:rows])
+        found = verify_captures(declared(contract, kind), probe, [Capture(calls=(call,))], path="drafter")
+        assert "norm-before-fc" not in {item.slug for item in found.findings}
+        assert found.observed[0].wiring.pre_norm == "unknown"
