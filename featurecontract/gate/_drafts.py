@@ -15,6 +15,8 @@ from featurecontract.findings import Drafted, DraftedStep, Finding
 from featurecontract.gate._drafts_judge import judge_drafts
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from featurecontract.capture._record import Capture
@@ -48,10 +50,20 @@ def unreplayable(checkpoint: Checkpoint | None, contract: Contract, *, lent: boo
         names = plain_names(checkpoint.tensors, source=str(checkpoint.path))
     except InputError as error:
         return error.problems[0].message
-    for plain, what in (("embed.weight", "embedding"), ("head.weight", "output head")):
-        if plain not in names.values() and not lent:
+    return _lacking(checkpoint, names, lent=lent)
+
+
+def _lacking(checkpoint: Checkpoint, names: Mapping[str, str], *, lent: bool) -> str:
+    """Return which part of a drafter is not there, or that it is too large; ``names`` are ours by the file's."""
+    from featurecontract.replay._names import layer_count
+
+    plain = set(names.values())
+    if not layer_count(plain):
+        return "the drafter's weights hold neither midlayer.* nor layers.0.*"
+    for part, what in (("embed.weight", "embedding"), ("head.weight", "output head")):
+        if part not in plain and not lent:
             return f"the drafter shares the target's {what}: give --target DIR"
-    size = 4 * sum(math.prod(checkpoint.tensors[name].shape) for name in names)
+    size = 4 * sum(math.prod((checkpoint.tensors or {})[name].shape) for name in names)
     if size > MAX_BYTES:
         return (
             f"its weights take {size / 2**30:.0f} GiB as float32, more than the {MAX_BYTES // 2**30} GiB replayed here"
@@ -96,7 +108,16 @@ class Drafting:
     @cached_property
     def reason(self) -> str:
         """Why the weights cannot be replayed, as far as that is known without reading them."""
-        return unreplayable(self._checkpoint, self.contract, lent=self.target is not None)
+        return unreplayable(self._checkpoint, self.contract, lent=self._lends())
+
+    def _lends(self) -> bool:
+        """Whether the target's directory holds weights; a config alone lends nothing."""
+        try:
+            return self.target is not None and bool(
+                open_checkpoint(self.target, follow_links=self.follow_links).tensors
+            )
+        except (FeatureContractError, OSError):
+            return False
 
     @cached_property
     def _parts(self) -> TargetParts:

@@ -13,6 +13,7 @@ pytest.importorskip("torch")
 from drafted_checkpoint import LENGTHS, drafted, make
 
 from featurecontract.capture import load, save
+from featurecontract.live import phases
 
 SLOTS = ("slot-0", "slot-1", "slot-2", "rows")
 
@@ -65,6 +66,23 @@ def test_without_tokens_or_weights_there_is_no_item(pytester, outcomes, capture)
     # `fed` holds no draft tokens; without its directory the target does not lend its embedding.
     result = run(pytester, capture, target=capture == "fed")
     assert observed(outcomes(result)) == dict.fromkeys(SLOTS, "PASSED")
+
+
+@pytest.mark.usefixtures("made")
+def test_live_phases_have_the_item_where_the_weights_can_be_replayed(pytester):
+    def listed():
+        result = pytester.runpytest(
+            "--feature-contract=ckpt",
+            "--feature-contract-live=vllm",
+            "--feature-contract-target=target",
+            "--collect-only",
+            "-q",
+        )
+        return {line.partition("::")[2] for line in result.outlines if line.endswith("::drafts")}
+
+    assert listed() == {f"live-vllm-{phase}::drafts" for phase in phases("vllm")}
+    (pytester.path / "target" / "model.safetensors").unlink()
+    assert listed() == set()
 
 
 def test_tokens_that_cannot_be_compared_are_an_error_of_the_item(pytester, made, outcomes):

@@ -267,6 +267,7 @@ def test_noise_of_a_healthy_runtime_gives_no_finding(drafting, seed, dtype):
         ({}, {"own_embedding": False}, "shares the target's embedding: give --target DIR"),
         ({}, {"drop": "lm_head.weight"}, "shares the target's output head: give --target DIR"),
         ({}, {"drop": "*"}, "the drafter's weights are not at hand"),
+        ({}, {"rename": ("midlayer.", "other.")}, "hold neither midlayer.* nor layers.0.*"),
         ({}, {"rename": ("q_proj", "q_a_proj")}, "latent attention (MLA) needs it"),
         ({}, {"quantised": True}, "plain floating-point weights only"),
         ({}, {"drop": "midlayer.self_attn.o_proj.weight"}, "is missing from the checkpoint"),
