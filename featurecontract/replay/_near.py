@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from featurecontract.replay._texts import PlaneName
 
-__all__ = ["Chosen", "around", "edits", "edits_of"]
+__all__ = ["Chosen", "around", "blocks_beside", "edits", "edits_of"]
 
 Chosen = tuple["PlaneName", ...]
 
@@ -32,6 +32,17 @@ def edits_of(wiring: Chosen, slot: int, planes: Sequence[PlaneName]) -> list[Cho
 def edits(wiring: Chosen, planes: Sequence[PlaneName]) -> list[Chosen]:
     """Return every wiring that differs in one slot, or by a swap of two; the wiring itself is among them."""
     return list(dict.fromkeys(other for slot in range(len(wiring)) for other in edits_of(wiring, slot, planes)))
+
+
+def blocks_beside(wiring: Chosen, planes: Sequence[PlaneName]) -> list[Chosen]:
+    """Return the wirings that have the plane before or after in one slot."""
+    index = {name: at for at, name in enumerate(planes)}
+    return [
+        (*wiring[:slot], planes[at], *wiring[slot + 1 :])
+        for slot, name in enumerate(wiring)
+        for at in (index[name] - 1, index[name] + 1)
+        if 0 <= at < len(planes) and planes[at] not in wiring
+    ]
 
 
 def around(wiring: Chosen, planes: Sequence[PlaneName]) -> list[Chosen]:

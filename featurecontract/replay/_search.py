@@ -21,7 +21,7 @@ from featurecontract.errors import InputError, UsageError
 from featurecontract.replay._estimate import Comparison, paired_sums
 from featurecontract.replay._labels import labelled
 from featurecontract.replay._likelihood import Bench
-from featurecontract.replay._near import Chosen, around, edits, edits_of
+from featurecontract.replay._near import Chosen, around, blocks_beside, edits, edits_of
 from featurecontract.replay._slices import Slices
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Found:
         ranking: The finalists, best first.
         winner: The best one, if its lead is beyond the asked confidence and nothing pulls; else None.
         tied: Finalists that cannot be told from the best one, itself included.
-        pulls: Finalists that the best one leads beyond chance, and yet features part of the way to them do better.
+        pulls: Wirings that the best one leads beyond chance, and yet features part of the way to them do better.
         confidence: That the best one beats every other that was compared, by the pairs' own errors.
         margin: Its lead over the runner-up in standard errors.
         possible: Ordered choices that there are.
@@ -328,12 +328,16 @@ class _Search:
         )
 
     def pulls(self, totals: dict[Chosen, Tensor], order: list[Chosen]) -> tuple[Chosen, ...]:
-        """Return the finalists, different in one slot, towards which features do better than at the best one."""
+        """Return the wirings, different in one slot, towards which features do better than at the best one.
+
+        Finalists come first, by rank, then the best one's neighbours in the order of the planes.
+        """
         best = order[0]
-        near = [wiring for wiring in order[1:] if sum(a != b for a, b in zip(best, wiring, strict=True)) == 1]
+        others = [*order[1:], *blocks_beside(best, self.planes)]
+        near = [w for w in dict.fromkeys(others) if sum(a != b for a, b in zip(best, w, strict=True)) == 1][:_PULLS]
         out = []
-        for number, wiring in enumerate(near[:_PULLS], start=1):
-            self.say(f"look {number} of {len(near[:_PULLS])}: from {_shown(best)} towards {_shown(wiring)}")
+        for number, wiring in enumerate(near, start=1):
+            self.say(f"look {number} of {len(near)}: from {_shown(best)} towards {_shown(wiring)}")
             step = paired_sums(self.full.between(best, wiring, _SHARE) - totals[best], self.full.sizes)
             if step.margin > _PULLED_AT:
                 out.append(wiring)
