@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -10,7 +9,7 @@ import torch
 from featurecontract.errors import InputError, UsageError
 from featurecontract.probe import tap
 from featurecontract.replay._target import TargetParts
-from featurecontract.replay._texts import PlaneName, Text
+from featurecontract.replay._texts import PlaneName, Teacher, Text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
     from featurecontract.probe import Layout
     from featurecontract.probe._taps import Tapped
-    from featurecontract.replay._texts import Teacher
 
 __all__ = ["LiveTexts", "cut"]
 
@@ -94,7 +92,7 @@ class LiveTexts:
         # A factor, a cap or a bias behind the head: what it gives alone is not the model's distribution.
         if not off <= _SAME_LOGITS * float(seen.logits[:some].abs().max()):
             return None
-        return partial(parts.logits, seen.normed, "final_norm")
+        return Teacher(parts.logits, seen.normed, "final_norm")
 
 
 def cut(ids: Sequence[int], length: int) -> list[tuple[int, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from featurecontract.errors import InputError, UsageError
@@ -30,9 +29,6 @@ __all__ = [
     "wiring_planes",
 ]
 
-#: Target tokens (None for all) -> the target's logits of these after each row, float32; None where nobody knows them.
-Teacher = Callable[["Tensor | None"], "Tensor | None"]
-
 
 class PlaneName(NamedTuple):
     """A plane of the target: h[boundary], or norm(h[boundary]) for ``final_norm``."""
@@ -46,6 +42,27 @@ class PlaneName(NamedTuple):
         return name if self.state == "residual" else f"norm({name})"
 
 
+#: ``(last, last_state, token_ids)`` -> the target's logits of these tokens (None for all) after each row, or None.
+Logits = Callable[["Tensor", str, "Tensor | None"], "Tensor | None"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Teacher:
+    """Makes the target's logits from its last state, only when somebody asks: they are as wide as its vocabulary."""
+
+    logits: Logits
+    last: Tensor
+    last_state: str
+
+    def __call__(self, token_ids: Tensor | None) -> Tensor | None:
+        """Return float32 ``[tokens, ids]`` for these target tokens, None for all; None where nobody knows them."""
+        return self.logits(self.last, self.last_state, token_ids)
+
+    def cut(self, rows: slice) -> Teacher:
+        """Return the teacher of a part of the rows."""
+        return Teacher(self.logits, self.last[rows], self.last_state)
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Text:
     """One sequence; row t of every tensor belongs to token t.
@@ -56,7 +73,7 @@ class Text:
         answers: int64 ``[tokens]``, the target's own greedy choice after each token; None where nobody knows it.
         counted: bool ``[tokens]``, tokens whose prediction counts; None for all.
         source: For messages.
-        teacher: Makes the target's logits, only when somebody asks: they are as wide as its vocabulary.
+        teacher: Makes the target's logits; None where nobody can.
     """
 
     token_ids: Tensor
@@ -74,19 +91,13 @@ class Text:
 
     def cut(self, rows: slice) -> Text:
         """Return a part as a sequence of its own."""
-        teacher = self.teacher
-
-        def part(ids: Tensor | None) -> Tensor | None:
-            logits = teacher(ids) if teacher is not None else None
-            return None if logits is None else logits[rows]
-
         return Text(
             self.token_ids[rows],
             {name: plane[rows] for name, plane in self.planes.items()},
             None if self.answers is None else self.answers[rows],
             None if self.counted is None else self.counted[rows],
             self.source,
-            None if teacher is None else part,
+            None if self.teacher is None else self.teacher.cut(rows),
         )
 
 
@@ -110,8 +121,6 @@ class Texts(Protocol):
 
 #: ``(last, last_state)`` -> the target's greedy choice after each row, or None for a state that it cannot read.
 Answers = Callable[["Tensor", str], "Tensor | None"]
-#: ``(last, last_state, token_ids)`` -> the target's logits of these tokens (None for all) after each row, or None.
-Logits = Callable[["Tensor", str, "Tensor | None"], "Tensor | None"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -187,7 +196,7 @@ class RecordedTexts:
         if self.answers is not None and sample.last is not None:
             answers = self.answers(sample.last, sample.last_state)
         if self.logits is not None and sample.last is not None:
-            teacher = partial(self.logits, sample.last, sample.last_state)
+            teacher = Teacher(self.logits, sample.last, sample.last_state)
         planes = dict(zip(self.planes, found, strict=True))
         return Text(sample.token_ids, planes, answers, sample.loss_mask, sample.source, teacher)
 

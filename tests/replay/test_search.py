@@ -12,6 +12,7 @@ from written_by import written_by
 from featurecontract.checkpoint import open_checkpoint
 from featurecontract.errors import InputError, UsageError
 from featurecontract.replay import PlaneName, Text, read_drafter, search, unroll
+from featurecontract.replay._texts import Teacher
 
 TRUE = (PlaneName(0), PlaneName(2), PlaneName(5))
 
@@ -116,12 +117,23 @@ def test_the_targets_distribution_tells_more_than_its_draws(tmp_path):
         (first,) = unroll(drafter, drafter.project(text.features(TRUE)[None]), text.token_ids[None], steps=1)
         logits = torch.full((len(text.token_ids), 64), -20.0)
         logits[1:, drafter.to_target] = 0.3 * drafter.logits(first.output)[0, :-1]
-        return replace(text, teacher=lambda ids: logits[:, ids])
+        return replace(text, teacher=Teacher(making, logits, "final_norm"))
 
-    plain, told = (search(drafter, some, names) for some in (texts, [knowing(text) for text in texts]))
-    assert (plain.expected, told.expected) == (False, True)
-    assert plain.winner == told.winner == TRUE
-    assert told.margin > plain.margin
+    asked = []
+
+    def making(rows, _state, ids):
+        asked.append(len(rows))
+        return rows[:, ids]
+
+    told = [knowing(text) for text in texts]
+    plain, taught = (search(drafter, some, names) for some in (texts, told))
+    assert (plain.expected, taught.expected) == (False, True)
+    assert plain.winner == taught.winner == TRUE
+    assert taught.margin > plain.margin
+    # Sequences that are cut are cut before their logits are made.
+    asked.clear()
+    search(drafter, told, names, max_tokens=16 * 25)
+    assert asked == [25] * 16
 
 
 def test_a_feature_that_overflows_is_impossible_not_missing(tmp_path):
