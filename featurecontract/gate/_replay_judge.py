@@ -243,7 +243,7 @@ def judge_search(run: ReplayRun, found: Found, declared: Wiring | None) -> tuple
 def _pulled(found: Found, best: Wiring, figures: str, tied: str) -> Finding:
     return finding(
         "inconclusive",
-        f"[{best}] leads beyond chance, but features part of the way from it to another do better still"
+        f"[{best}] leads beyond chance, but features between it and another do better still"
         f"{_where(found)}: {tied}; the first is {figures}",
         actual=_values(best),
         details={"margin": round(found.margin, 2), "confidence": round(found.confidence, 4), "pulled": True},

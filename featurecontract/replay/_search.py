@@ -6,9 +6,9 @@
    and neighbours are screened too, until the leader stays.
 3. Full replays of what is not clearly behind then, on all tokens; the answer is the paired difference to the runner-up
    in standard errors clustered by sequence. Below the asked confidence there is no winner.
-4. A look around the winner. Training came to rest at the wiring that it saw, so on its own text features a little of
-   the way from there to a neighbour do no better. Where they do, another wiring was trained, or the text is not the
-   training data, and its error is not chance alone: no winner either.
+4. A look around the winner. Training came to rest at the wiring that it saw, so on its own text the likelihood is
+   highest there and not somewhere between it and a neighbour. Where it is highest well off it, another wiring was
+   trained, or the text is not the training data, and its error is not chance alone: no winner either.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _SWEEPS = 4
 _POOL = 24
 _FINALISTS = 12
 _DROP_AT = 6.0
-# How far to go towards a neighbour, which ones (by rank), and how many standard errors better is too many.
-_SHARE, _PULLS, _PULLED_AT = 0.3, 4, 1.0
+# Towards how many neighbours to look, how far to step, and how far off the highest place may lie.
+_LOOKS, _SHARE, _OFF = 4, 0.3, 0.25
 
 
 class Readable(Protocol):
@@ -87,12 +87,13 @@ class Found:
         ranking: The finalists, best first.
         winner: The best one, if its lead is beyond the asked confidence and nothing pulls; else None.
         tied: Finalists that cannot be told from the best one, itself included.
-        pulls: Wirings that the best one leads beyond chance, and yet features part of the way to them do better.
+        pulls: Wirings that the best one leads beyond chance, and yet the likelihood is highest a quarter of the way to
+            them or more.
         confidence: That the best one beats every other that was compared, by the pairs' own errors.
         margin: Its lead over the runner-up in standard errors.
         possible: Ordered choices that there are.
         screened: Wirings that were scored in screening or polishing.
-        full_replays: Wirings that were replayed in full.
+        full_replays: Replays of all tokens: the finalists, and those of the look around the best one.
         tokens, sequences: What the full replays ran on.
         blind: The best one's lead over features that say nothing (every slot the mean over the planes).
         expected: The likelihood is averaged over the target's distribution of the next token; False: the text's token.
@@ -209,6 +210,7 @@ class _Search:
         # Log-likelihoods on the screening's rows, summed by sequence.
         self.sums: dict[Chosen, Tensor] = {}
         self.totals: dict[Chosen, float] = {}
+        self.replays = 0
 
     def run(self, *, expected: bool) -> Found:
         self.screen()
@@ -293,7 +295,7 @@ class _Search:
     def decide(self, finalists: list[Chosen], *, expected: bool) -> Found:
         totals: dict[Chosen, Tensor] = {}
         for number, wiring in enumerate(finalists, start=1):
-            totals[wiring] = self.full.replay(wiring)
+            totals[wiring] = self.fully(wiring)
             self.say(f"full replay {number} of {len(finalists)}: {_shown(wiring)}")
         order = _ranked(totals)
         best = order[0]
@@ -320,7 +322,7 @@ class _Search:
             margin=min((pair.margin for pair in pairs.values()), default=0.0),
             possible=_possible(len(self.planes), self.slots),
             screened=len(self.sums),
-            full_replays=len(finalists),
+            full_replays=self.replays,
             tokens=self.full.tokens,
             sequences=self.sequences,
             blind=blind,
@@ -328,20 +330,39 @@ class _Search:
         )
 
     def pulls(self, totals: dict[Chosen, Tensor], order: list[Chosen]) -> tuple[Chosen, ...]:
-        """Return the wirings, different in one slot, towards which features do better than at the best one.
+        """Return the wirings, different in one slot, towards which the likelihood is highest well off the best one.
 
         Finalists come first, by rank, then the best one's neighbours in the order of the planes.
         """
         best = order[0]
         others = [*order[1:], *blocks_beside(best, self.planes)]
-        near = [w for w in dict.fromkeys(others) if sum(a != b for a, b in zip(best, w, strict=True)) == 1][:_PULLS]
+        near = [w for w in dict.fromkeys(others) if sum(a != b for a, b in zip(best, w, strict=True)) == 1][:_LOOKS]
         out = []
         for number, wiring in enumerate(near, start=1):
             self.say(f"look {number} of {len(near)}: from {_shown(best)} towards {_shown(wiring)}")
-            step = paired_sums(self.full.between(best, wiring, _SHARE) - totals[best], self.full.sizes)
-            if step.margin > _PULLED_AT:
+            there = totals[wiring] if wiring in totals else self.fully(wiring)
+            step = self.full.between(best, wiring, _SHARE)
+            self.replays += 1
+            gains = (float((sums - totals[best]).sum()) for sums in (step, there))
+            if _top(*gains) > _OFF:
                 out.append(wiring)
         return tuple(out)
+
+    def fully(self, wiring: Chosen) -> Tensor:
+        self.replays += 1
+        return self.full.replay(wiring)
+
+
+def _top(step: float, whole: float) -> float:
+    """Return where between two wirings, 0 to 1, the likelihood is highest, by a parabola.
+
+    Args:
+        step: What is gained ``_SHARE`` of the way.
+        whole: What is gained all of the way; at most 0.
+    """
+    bend = 2 * (step - _SHARE * whole) / (_SHARE * (1 - _SHARE))
+    # Not bent downwards: the likelihood falls from the first, and falls ever slower.
+    return 0.5 + whole / bend if bend > 0 else 0.0
 
 
 def _ranked(sums: dict[Chosen, Tensor]) -> list[Chosen]:

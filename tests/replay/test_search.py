@@ -12,6 +12,7 @@ from written_by import written_by
 from featurecontract.checkpoint import open_checkpoint
 from featurecontract.errors import InputError, UsageError
 from featurecontract.replay import PlaneName, Text, read_drafter, search, unroll
+from featurecontract.replay._search import _top
 from featurecontract.replay._texts import Teacher
 
 TRUE = (PlaneName(0), PlaneName(2), PlaneName(5))
@@ -30,7 +31,7 @@ def test_the_trained_wiring_is_found(tmp_path, pre_norm, wiring):
     found = search(drafter, texts, tuple(texts[0].planes), confidence=0.99)
     assert found.winner == wiring == found.ranking[0].wiring
     assert found.possible == 10 * 9 * 8
-    assert found.full_replays <= 16 < found.screened < found.possible
+    assert 2 <= found.full_replays <= 12 + 8 < found.screened < found.possible
     assert found.confidence >= 0.99
     assert found.margin == min(item.behind.margin for item in found.ranking[1:]) > 3
     assert found.tied == (wiring,)
@@ -163,3 +164,13 @@ def test_no_winner_where_features_between_two_planes_do_better(tmp_path):
     assert found.winner is None
     assert (PlaneName(0), PlaneName(4), PlaneName(6)) in found.pulls
     assert found.tied == (found.ranking[0].wiring, *found.pulls)
+
+
+@pytest.mark.parametrize(
+    ("height", "place"),
+    [(lambda x: -((x - 0.4) ** 2), 0.4), (lambda x: -(x**2), 0.0), (lambda x: -((x + 1) ** 2), -1.0)],
+)
+def test_the_place_where_a_parabola_is_highest(height, place):
+    gains = (height(at) - height(0) for at in (0.3, 1.0))
+    assert _top(*gains) == pytest.approx(place, abs=1e-9)
+    assert _top(-0.5, -1.0) == 0.0
