@@ -88,6 +88,7 @@ real-trainers: real-trainers-ready
 # The reference drafter against their own modules; modelopt has no part in it.
 real-replay: real-trainers-ready
 	for name in speculators specforge; do PYTHONPATH=$(CURDIR) $(VENVS)/$$name/bin/python -m pytest -q tests/real/replay/with_$$name tests/real/replay/with_transformers || exit 1; done
+	PYTHONPATH=$(CURDIR) $(VENVS)/speculators/bin/python -m benchmarks.replay --short
 
 # What the trainers export, served by the runtimes: all pairs with the page that they make, or one of each kind.
 matrix-ready: $(STAMP)
