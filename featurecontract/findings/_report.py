@@ -114,7 +114,9 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """pass, fail or could-not-check."""
+        """pass, fail or could-not-check; a diagnosis that is undecided could not check, whatever speaks for a fault."""
+        if self.diagnosis is not None and self.diagnosis.cause == "undecided":
+            return "could-not-check"
         return verdict_of(self.findings, compared=self.compared, strict=self.strict)
 
     @property

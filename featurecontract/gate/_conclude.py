@@ -82,7 +82,11 @@ def failed(name: str, error: FeatureContractError) -> Stage:
     slug = error.slug if isinstance(error, InputError) else "nothing-compared"
     step = error.problems[0].next_step if isinstance(error, InputError) else "correct the option"
     text = str(error)[:2000]
-    return Stage(name=name, ran=False, text=text, findings=(finding(slug, text, next_step=step),))
+    found = finding(slug, text, next_step=step)
+    if not found.unchecked:
+        # States of another target, say: evidence that cannot be used is no fault of what is served.
+        found = finding("nothing-compared", text, next_step=step)
+    return Stage(name=name, ran=False, text=text, findings=(found,))
 
 
 def cause_of(slug: str) -> Cause:
@@ -117,7 +121,11 @@ def conclude(known: Gathered) -> Diagnosis:
     if first is not None:
         sentence = (
             "undecided: the rules predict another wiring than the contract's, and the captures of "
-            f"{_runtimes(known)} show the contract's: the version that was captured is not the one that was named"
+            f"{_runtimes(known)} show the contract's: "
+        ) + (
+            "other flags or another build were captured than the rules were asked about"
+            if _named(known)
+            else "the version that was captured is not the one that was named"
         )
         return Diagnosis(
             cause="undecided",
@@ -180,7 +188,9 @@ def _effect(known: Gathered, item: Finding) -> str:
 
 def _fed_by(known: Gathered, runtime: str | None) -> Wiring | None:
     for seen in known.captured.observed:
-        if runtime and runtime.startswith(seen.runtime) and seen.phase in runtime:
+        label = f"{seen.runtime or 'capture'}{f' {seen.phase}' if seen.phase else ''}"
+        # `pass 1` may follow, where passes differ.
+        if runtime is not None and f"{runtime} ".startswith(f"{label} "):
             return seen.wiring
     return next((item.wiring for item in known.static.predicted if item.runtime == runtime), None)
 
@@ -200,7 +210,37 @@ def _contradicted(known: Gathered, cause: Cause) -> bool:
         return False
     wrong = [item for item in _errors(known.static, strict=known.strict) if cause_of(item.slug) == "wiring"]
     others = [item for item in _errors(known.replay, strict=known.strict) if cause_of(item.slug) == "wiring"]
-    return bool(wrong) and not others
+    if not wrong or others:
+        return False
+    # A capture says nothing of another runtime, nor of another version where its own was named beside that.
+    captured = {item.runtime for item in known.captured.observed}
+    named = {_plain(item.runtime) for item in known.static.predicted}
+    return all(
+        any(
+            not seen
+            or not item.runtime
+            or seen == _plain(item.runtime)
+            or (_family(seen) == _family(item.runtime) and seen not in named)
+            for seen in captured
+        )
+        for item in wrong
+    )
+
+
+def _plain(runtime: str) -> str:
+    """Return ``vllm==0.32.0`` for both of its model runners, ``vllm-v1==0.32.0`` and ``vllm-v2==0.32.0``."""
+    name, mark, version = runtime.partition("==")
+    return name.removesuffix("-v1").removesuffix("-v2") + mark + version
+
+
+def _family(runtime: str) -> str:
+    return _plain(runtime).partition("==")[0]
+
+
+def _named(known: Gathered) -> bool:
+    """Whether the very version that was captured is among those that were predicted."""
+    named = {_plain(item.runtime) for item in known.static.predicted}
+    return any(item.runtime in named for item in known.captured.observed)
 
 
 def _declared(known: Gathered) -> Replayed | None:
@@ -264,6 +304,9 @@ def _missing(known: Gathered, sentences: dict[Cause, str]) -> Iterator[str]:
         return
     if not known.captured.ran:
         yield "a capture of what is served: `featurecontract capture CKPT --runtime NAME --target T --out captured`"
+    elif not any(item.compared for item in known.captured.drafted) and "wiring" not in sentences:
+        reason = next((item.reason for item in known.captured.drafted if item.reason), "none were compared")
+        yield f"draft tokens of the runtime that can be drafted again ({reason})"
     if not known.replay.ran and "wiring" not in sentences:
         yield "--states DIR (recorded hidden states), or --target T with --text FILE"
     if not known.named_runtimes:

@@ -20,6 +20,8 @@ __all__ = ["judge_drafts"]
 _ENOUGH = 300
 #: Share of the tokens that an alternative must draft like the runtime to be called the cause.
 _NEARLY_ALL = 0.95
+#: Share of near ties above which logits say nothing: those of working drafters in bfloat16 are near 0.015.
+_HAZY = 0.25
 
 #: What to look at, by part of the drafter; `{check}` is the command that compares files and runtime.
 _LOOK = {
@@ -56,8 +58,9 @@ def judge_drafts(
     from featurecontract import replay
 
     differing = [pair for pair in pairs if pair.differs]
+    hazy = () if drafted.near_ties <= max(1, _HAZY * len(pairs)) else (_hazy(drafted, len(pairs)),)
     if not differing:
-        return drafted, ()
+        return drafted, hazy
     impossible = sum(math.isinf(pair.gap) for pair in differing)
     counts = {
         "compared": len(pairs),
@@ -67,7 +70,7 @@ def judge_drafts(
         "rounds": drafted.rounds,
     }
     if not replay.beyond_chance(len(differing), len(pairs), impossible=impossible):
-        return drafted, () if len(pairs) >= _ENOUGH else (_open(counts, runtime),)
+        return drafted, hazy if len(pairs) >= _ENOUGH or hazy else (_open(counts, runtime),)
     place = replay.localise(pairs)
     results = tried()
     explaining = [(name, part) for name, part, other in results if _explains(other)]
@@ -136,6 +139,18 @@ def _open(counts: dict[str, int], runtime: str) -> Finding:
         runtime=runtime or "capture",
         details={"about": "draft-tokens-differ"} | counts,
         next_step="send more prompts of different lengths while capture is on, and verify again",
+    )
+
+
+def _hazy(drafted: Drafted, compared: int) -> Finding:
+    return finding(
+        "inconclusive",
+        f"{drafted.near_ties} of {compared} draft tokens are not what the weights draft and lie at near ties: logits that "
+        "hardly vary tell no token from another",
+        runtime=_where(drafted),
+        details={"about": "draft-tokens-differ", "compared": compared, "near_ties": drafted.near_ties},
+        cause="an output head or a final norm that is zero or constant, or weights that were never trained",
+        next_step="look at the drafter's lm_head and norm; send other prompts while capture is on, and verify again",
     )
 
 

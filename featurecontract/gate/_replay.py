@@ -121,13 +121,16 @@ def figures(
         return [], []
     wanted = list(dict.fromkeys(name for names in chosen.values() for name in names))
     texts = run.reading(wanted)
+    repeats: list[str] = []
     tallies = engine.measure(
         run.drafter,
-        engine.batches(texts, rows=batch_rows),
+        engine.batches(engine.distinct(texts, repeated=lambda text: repeats.append(text.source)), rows=batch_rows),
         list(chosen.values()),
         steps=steps,
         progress=lambda done: say(f"{done} of {len(texts)} sequences"),
     )
+    if repeats:
+        say(f"{len(repeats)} of {len(texts)} sequences repeat the tokens of another and are counted once: {repeats[0]}")
     replayed = [
         _figures(
             wiring.with_dim(run.drafter.spec.target_hidden_size), tally, run, confidence, declared=wiring is declared

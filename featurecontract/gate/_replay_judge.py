@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from featurecontract.contract import Feature, Wiring
 from featurecontract.findings import Finding, diff, feature_values, finding
+from featurecontract.gate._from_search import projection_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from featurecontract.contract import Quality
+    from featurecontract.contract import Contract
     from featurecontract.findings import Estimate, Replayed
     from featurecontract.gate._replay_inputs import ReplayRun
     from featurecontract.replay import Found, PlaneName, Tally
@@ -53,7 +54,7 @@ def judge(
     for item in replayed:
         findings += _suspicious(item)
     if declared is not None and contract is not None and contract.quality is not None:
-        found, count = _quality(declared, contract.quality, tolerance)
+        found, count = _quality(declared, contract, tallies[replayed.index(declared)], tolerance, confidence)
         findings += found
         compared += count
     if declared is not None:
@@ -90,23 +91,57 @@ def _suspicious(item: Replayed) -> Iterator[Finding]:
         )
 
 
-def _quality(item: Replayed, quality: Quality, tolerance: float) -> tuple[list[Finding], int]:
+def _quality(
+    item: Replayed, contract: Contract, tally: Tally, tolerance: float, confidence: float
+) -> tuple[list[Finding], int]:
+    quality = contract.quality
+    assert quality is not None  # noqa: S101 - the caller looked
     findings: list[Finding] = []
     compared = 0
     for step, (stated, figure) in enumerate(zip(quality.step_accuracies, item.measure, strict=False), start=1):
         compared += 1
         findings += _off(f"step {step}", stated, figure, tolerance, {"step": step})
-    if quality.acceptance_length is not None and item.acceptance_length is not None:
+    stated = quality.acceptance_length
+    if stated is None or item.acceptance_length is None:
+        return findings, compared
+    steps = _steps_of(contract)
+    # No more than one token for each step and the target's own are accepted: a figure above that is of more steps.
+    length = None if steps is None and stated > 1 + _replayed_steps(tally) else _length_of(tally, steps, confidence)
+    if length is not None:
         compared += 1
-        scale = max(1.0, quality.acceptance_length)
-        findings += _off(
-            "the acceptance length",
-            quality.acceptance_length,
-            item.acceptance_length,
-            tolerance * scale,
-            {"step": None},
+        findings += _off("the acceptance length", stated, length, tolerance * max(1.0, stated), {"step": None})
+    elif not compared:
+        findings.append(
+            finding(
+                "inconclusive",
+                f"the contract's acceptance length of {stated:.4g} is of {steps or 'more'} draft steps, fewer were "
+                "replayed",
+                next_step=f"replay with --steps {steps}" if steps else "replay with more --steps",
+            )
         )
     return findings, compared
+
+
+def _steps_of(contract: Contract) -> int | None:
+    """Return how many draft steps the contract's acceptance length is of; None where it does not say."""
+    quality, serving = contract.quality, contract.serving
+    if quality is not None and quality.step_accuracies:
+        return len(quality.step_accuracies)
+    return serving.num_steps if serving is not None else None
+
+
+def _replayed_steps(tally: Tally) -> int:
+    return int(tally.chained[0].shape[1]) if tally.chained else 0
+
+
+def _length_of(tally: Tally, steps: int | None, confidence: float) -> Estimate | None:
+    """Return the acceptance length over so many steps, or over all; None where fewer were replayed."""
+    from featurecontract.replay import acceptance_length
+
+    counts = tally.agree_chained or tally.chained
+    if steps is not None and steps > _replayed_steps(tally):
+        return None
+    return acceptance_length([item[:, :steps] for item in counts], confidence=confidence)
 
 
 def _off(what: str, stated: float, figure: Estimate, tolerance: float, details: dict[str, Any]) -> Iterator[Finding]:
@@ -271,6 +306,7 @@ def search_object(run: ReplayRun, found: Found) -> dict[str, Any]:
     """Return the search's answer as JSON values; ``init --from-search`` reads it."""
     dim = run.drafter.spec.target_hidden_size
     return {
+        "projection_sha256": projection_sha256(run.inputs.checkpoint),
         "winner": None if found.winner is None else _values(wiring_of(found.winner, dim)),
         "wiring": None if found.winner is None else _spelled(wiring_of(found.winner)),
         "confidence": round(found.confidence, 6),

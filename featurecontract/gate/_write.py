@@ -66,7 +66,9 @@ def write_contract(
     if from_search is not None:
         if features is not None or convention is not None:
             raise UsageError("--from-search brings the features; leave --features and --convention out")
-        candidate = found_by_search(from_search, num_hidden_layers=inputs.target.num_hidden_layers)
+        candidate = found_by_search(
+            from_search, num_hidden_layers=inputs.target.num_hidden_layers, checkpoint=inputs.checkpoint
+        )
         wiring = candidate.wiring
     elif features is not None:
         wiring = parse_wiring(features, num_hidden_layers=inputs.target.num_hidden_layers)

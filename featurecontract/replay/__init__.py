@@ -27,7 +27,16 @@ if TYPE_CHECKING:
     from featurecontract.replay._search import Found, Ranked, search
     from featurecontract.replay._spec import DrafterSpec
     from featurecontract.replay._target import TargetParts, parts_of_checkpoint, parts_of_model
-    from featurecontract.replay._texts import PlaneName, RecordedTexts, Text, Texts, batches, names_of, wiring_planes
+    from featurecontract.replay._texts import (
+        PlaneName,
+        RecordedTexts,
+        Text,
+        Texts,
+        batches,
+        distinct,
+        names_of,
+        wiring_planes,
+    )
     from featurecontract.replay._unroll import Step, unroll
 
 __all__ = [
@@ -59,6 +68,7 @@ __all__ = [
     "batches",
     "beyond_chance",
     "cut",
+    "distinct",
     "drafted_tokens",
     "fed_rows",
     "localise",
@@ -104,7 +114,7 @@ _HOMES = {
     "_search": ("Found", "Ranked", "search"),
     "_spec": ("DrafterSpec",),
     "_target": ("TargetParts", "parts_of_checkpoint", "parts_of_model"),
-    "_texts": ("PlaneName", "RecordedTexts", "Text", "Texts", "batches", "names_of", "wiring_planes"),
+    "_texts": ("PlaneName", "RecordedTexts", "Text", "Texts", "batches", "distinct", "names_of", "wiring_planes"),
     "_unroll": ("Step", "unroll"),
 }
 

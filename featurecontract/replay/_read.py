@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from featurecontract.checkpoint import check_vocab_map
-from featurecontract.errors import InputError, Problem
+from featurecontract.errors import InputError, Problem, UsageError
 from featurecontract.replay._drafter import Drafter
 from featurecontract.replay._mla import FUSED, latent_parts
 from featurecontract.replay._names import ATTENTION_PARTS, MLP_PARTS, plain_names
@@ -110,6 +110,7 @@ def read_drafter(
         shapes["head.weight"] = tuple(head.shape)
     else:
         head = None
+    check_device(device)
     spec = read_spec(checkpoint, shapes, contract=contract, target_hidden_size=target_hidden_size, **overrides)
     _check(checkpoint, spec, shapes)
     weights = {
@@ -126,6 +127,16 @@ def read_drafter(
             raise InputError.single(str(checkpoint.path), "holds NaN or infinity", place=plain, next_step=_STEP)
     vocabulary = target_vocab_size or shapes["embed.weight"][0]
     return build_drafter(spec, weights, _map(checkpoint, spec, vocabulary))
+
+
+def check_device(device: str) -> None:
+    """Raise UsageError for a device that this torch does not know or cannot use."""
+    try:
+        torch.zeros(1, device=device).cpu()
+    # A build without CUDA asserts, a driver that is missing or a name that is none is a RuntimeError.
+    except (AssertionError, RuntimeError, NotImplementedError) as error:
+        text = " ".join(str(error).split())[:200]
+        raise UsageError(f"--device {device!r} cannot be used: {text}") from error
 
 
 def build_drafter(spec: DrafterSpec, weights: Mapping[str, Tensor], to_target: Tensor | None) -> Drafter:

@@ -23,6 +23,7 @@ from featurecontract.replay._labels import labelled
 from featurecontract.replay._likelihood import Bench
 from featurecontract.replay._near import Chosen, around, blocks_beside, edits, edits_of
 from featurecontract.replay._slices import Slices
+from featurecontract.replay._texts import distinct
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -147,7 +148,7 @@ def search(
     if len(planes) < max(2, slots):
         raise UsageError(f"{len(planes)} planes are recorded, the drafter has {slots} slots: nothing to choose from")
     numbers = random.Random(seed)  # noqa: S311 - a choice of samples and starts, no secret
-    samples, expected = labelled(drafter, _taken(texts, max_tokens, numbers))
+    samples, expected = labelled(drafter, distinct(_taken(texts, max_tokens, numbers)))
     say = progress or (lambda _line: None)
     what = "the target's own distribution" if expected else "the text's tokens"
     say(f"{len(samples)} sequences, scored by {what} of the next token")

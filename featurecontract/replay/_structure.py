@@ -239,9 +239,9 @@ class _Reader:
 
     def activation(self) -> str:
         value = self.config.body("hidden_act") or "silu"
-        if value not in ACTIVATIONS:
+        if not isinstance(value, str) or value not in ACTIVATIONS:
             raise self.error(f"{str(value)[:40]!r} is not replayed; known: {', '.join(ACTIVATIONS)}", "hidden_act")
-        return str(value)
+        return value
 
     def rope(self) -> RopeSpec:
         rope = self.contract.rope if self.contract else None

@@ -25,6 +25,7 @@ __all__ = [
     "Text",
     "Texts",
     "batches",
+    "distinct",
     "names_of",
     "wiring_planes",
 ]
@@ -183,7 +184,19 @@ class RecordedTexts:
                     next_step="record the states of the target that the drafter was trained for",
                     slug="target-mismatch",
                 )
+            if not bool(plane.isfinite().all()):
+                raise InputError.single(
+                    sample.source,
+                    f"{name} holds NaN or infinity",
+                    next_step="record the states again: one such row spoils every row that attends to it",
+                )
         top = int(sample.token_ids.max()) if len(sample) else 0
+        if len(sample) and int(sample.token_ids.min()) < 0:
+            raise InputError.single(
+                sample.source,
+                f"token id {int(sample.token_ids.min())} is negative: no vocabulary has it",
+                next_step="record the states again, with the ids that the target read",
+            )
         if self.vocab_size is not None and top >= self.vocab_size:
             raise InputError.single(
                 sample.source,
@@ -260,6 +273,25 @@ def wiring_planes(wiring: Wiring) -> tuple[PlaneName, ...]:
             raise UsageError(f"slot {feature.slot} is {feature}: replay feeds plain boundaries and the final norm only")
         out.append(PlaneName(feature.boundary, feature.state))
     return tuple(out)
+
+
+def distinct(texts: Iterable[Text], *, repeated: Callable[[Text], None] | None = None) -> Iterator[Text]:
+    """Yield every sequence of tokens once: what repeats one is no further sample, and would narrow an interval.
+
+    Args:
+        texts: Sequences.
+        repeated: Called with each that is left out.
+    """
+    import hashlib
+
+    seen: set[bytes] = set()
+    for text in texts:
+        digest = hashlib.sha256(repr(text.token_ids.tolist()).encode()).digest()
+        if digest not in seen:
+            seen.add(digest)
+            yield text
+        elif repeated is not None:
+            repeated(text)
 
 
 def batches(texts: Iterable[Text], *, rows: int) -> Iterator[list[Text]]:

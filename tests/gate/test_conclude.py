@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from featurecontract.contract import Contract, Drafter, Feature, Quality, Target, Wiring
+from featurecontract.errors import InputError
 from featurecontract.findings import (
     CAUSES,
     Drafted,
@@ -18,10 +19,11 @@ from featurecontract.findings import (
     catalogue,
     finding,
 )
-from featurecontract.gate._conclude import Gathered, Stage, cause_of, conclude
+from featurecontract.gate._conclude import Gathered, Stage, cause_of, conclude, failed
 
 DECLARED = Wiring(features=tuple(Feature(slot=slot, boundary=b) for slot, b in enumerate((0, 3, 16))))
 FED = Wiring(features=tuple(Feature(slot=slot, boundary=b) for slot, b in enumerate((2, 15, 27))))
+SWAPPED = Wiring(features=tuple(Feature(slot=slot, boundary=b) for slot, b in enumerate((3, 0, 16))))
 VLLM = "vllm-v1==0.32.0"
 
 
@@ -91,8 +93,11 @@ def test_all_evidence_that_holds_is_no_fault():
 
 def test_draft_tokens_that_were_not_compared_are_not_claimed():
     found = of(captured=replace(CAPTURED, drafted=(replace(DRAFTED, steps=(), reason="it shares the head"),)))
-    assert found.cause == "none"
+    assert found.cause == "undecided"
+    assert found.missing == ("draft tokens of the runtime that can be drafted again (it shares the head)",)
     assert "drafts what the weights draft" not in found.sentence
+    lost = of(captured=replace(CAPTURED, drafted=()), acceptance=1.1)
+    assert "drafts hold" not in lost.sentence
     assert next(item.text for item in found.evidence if item.name == "drafts") == "it shares the head"
     assert "drafts what the weights draft" in of().sentence
     assert next(item.text for item in of().evidence if item.name == "drafts").startswith("7 of 8 draft tokens")
@@ -157,13 +162,47 @@ def test_a_contract_that_the_weights_refute_is_named_before_the_runtime():
 
 
 def test_a_capture_that_holds_and_a_prediction_that_does_not_contradict_each_other():
-    static = with_findings(STATIC, error("ids-defaulted", "predicted", runtime=VLLM))
+    older = VLLM.replace("0.32.0", "0.20.0")
+    stated = replace(STATIC, predicted=(Predicted(runtime=older, wiring=FED),))
+    static = with_findings(stated, error("ids-defaulted", "predicted", runtime=older))
     found = of(static=static)
     assert found.cause == "undecided"
     assert "the version that was captured is not the one that was named" in found.sentence
     assert found.missing[0].startswith("--runtime")
     # Without a capture the prediction is all there is.
     assert of(static=static, captured=absent("captured")).cause == "wiring"
+
+
+def test_a_capture_of_the_very_version_that_was_named_is_not_called_another():
+    static = with_findings(STATIC, error("ids-defaulted", "predicted", runtime=VLLM))
+    found = of(static=static)
+    assert found.cause == "undecided"
+    assert "other flags or another build were captured" in found.sentence
+
+
+@pytest.mark.parametrize("runtime", ["sglang==0.5.12", "vllm-v1==0.20.0"])
+def test_a_capture_of_one_runtime_contradicts_no_prediction_for_another(runtime):
+    predicted = (*STATIC.predicted, Predicted(runtime=runtime, wiring=FED))
+    static = with_findings(replace(STATIC, predicted=predicted), error("ids-defaulted", "predicted", runtime=runtime))
+    found = of(static=static)
+    assert (found.cause, found.sentence) == ("wiring", f"wiring: {runtime}: predicted")
+
+
+def test_the_effect_is_of_the_runtime_that_the_sentence_names():
+    """The captured wiring of a process without a name, or of another phase, is not what a prediction feeds."""
+    other = replace(SEEN, runtime="", phase="", wiring=SWAPPED)
+    captured = replace(CAPTURED, observed=(other,), findings=(finding("inconclusive", "too few rows"),))
+    predicted = (Predicted(runtime="sglang==0.5.12", wiring=FED),)
+    wrong = error("ids-defaulted", "predicted", runtime="sglang==0.5.12")
+    replay = replace(REPLAY, replayed=(*REPLAY.replayed, figures(SWAPPED, 0.2, 1.2), figures(FED, 0.11, 1.14)))
+    static = with_findings(replace(STATIC, predicted=predicted), wrong)
+    assert "step 1 is right in 11.0%" in of(static=static, captured=captured, replay=replay).sentence
+
+
+def test_states_that_cannot_be_used_are_no_fault_of_the_files():
+    stage = failed("replay", InputError.single("hs_0", "is 64 wide, not 32", slug="target-mismatch"))
+    assert [item.unchecked for item in stage.findings] == [True]
+    assert of(replay=stage).cause == "undecided"
 
 
 def test_two_faults_are_both_said():

@@ -138,3 +138,29 @@ def test_too_large_a_drafter_is_left_out(made, faulty, monkeypatch):
     report = featurecontract.verify(made / "ckpt", [faulty], target=made / "target")
     assert "GiB as float32" in report.drafted[0].reason
     assert report.exit_status == 0
+
+
+@pytest.mark.parametrize("tensor", ["lm_head.weight", "norm.weight"])
+def test_a_head_that_tells_no_token_from_another_is_no_pass(made, healthy, tmp_path, tensor):
+    """Every token is a near tie of logits that are all equal."""
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(made / "ckpt", tmp_path / "ckpt")
+    tensors = load_file(tmp_path / "ckpt" / "model.safetensors")
+    save_file(tensors | {tensor: torch.zeros_like(tensors[tensor])}, tmp_path / "ckpt" / "model.safetensors")
+    report = featurecontract.verify(tmp_path / "ckpt", [healthy], target=made / "target")
+    assert [item.slug for item in report.findings] == ["inconclusive"]
+    assert "20 of 20 draft tokens" in report.findings[0].message
+    assert report.exit_status == 2
+
+
+def test_a_config_whose_activation_is_a_list_is_one_line(made, healthy, tmp_path):
+    import shutil
+
+    shutil.copytree(made / "ckpt", tmp_path / "ckpt")
+    config = json.loads((tmp_path / "ckpt" / "config.json").read_text())
+    (tmp_path / "ckpt" / "config.json").write_text(json.dumps(config | {"hidden_act": ["silu"]}))
+    (found,) = featurecontract.verify(tmp_path / "ckpt", [healthy], target=made / "target").drafted
+    assert "hidden_act" in found.reason

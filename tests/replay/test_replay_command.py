@@ -202,7 +202,9 @@ def test_a_winner_that_is_not_where_training_came_to_rest_is_inconclusive():
         blind=pair,
         expected=True,
     )
-    run = SimpleNamespace(drafter=SimpleNamespace(spec=SimpleNamespace(target_hidden_size=HIDDEN)))
+    spec = SimpleNamespace(target_hidden_size=HIDDEN)
+    inputs = SimpleNamespace(checkpoint=SimpleNamespace(tensors=None))
+    run = SimpleNamespace(drafter=SimpleNamespace(spec=spec), inputs=inputs)
     (entry,), compared = judge_search(run, found, None)
     assert (entry.slug, compared) == ("inconclusive", 0)
     assert "between h[2] and h[3] in slot 1" in entry.message
@@ -426,7 +428,13 @@ def test_a_drafter_that_is_never_right_is_no_pass(with_contract, tmp_path, quali
     case = with_contract(quality=quality)
     drafted = set((torch.arange(24) + Tiny().tensors()["d2t"]).tolist())
     never = min(set(range(VOCAB)) - drafted)
-    directory = states_with(case, tmp_path, lambda c: {**c, "token_ids": torch.full_like(c["token_ids"], never)})
+
+    def change(content):
+        # The first two tokens are never drafted, and keep the sequences apart.
+        ids = content["token_ids"]
+        return {**content, "token_ids": torch.cat([ids[:2], torch.full_like(ids[2:], never)])}
+
+    directory = states_with(case, tmp_path, change)
     report = json.loads(
         run("replay", str(case / "ckpt"), "--states", str(directory), "--wiring", "5,2,0", "-o", "json", status=1)
     )
