@@ -173,10 +173,12 @@ class Drafting:
         drafter = self._drafter
         if isinstance(drafter, str):
             return Drafted(**about, reason=drafter), ()
+        # An embedding may have fewer rows than the target has tokens; what is beyond it cannot be fed.
+        rows = int(drafter.weights["embed.weight"].shape[0])
         rounds = replay.rounds_of(
             capture,
             width=drafter.spec.feature_width,
-            vocab_size=self.contract.target.vocab_size or int(drafter.weights["embed.weight"].shape[0]),
+            vocab_size=min(self.contract.target.vocab_size or rows, rows),
             phase=phase,
         )
         about |= {"point": rounds.point, "dtype": rounds.dtype}

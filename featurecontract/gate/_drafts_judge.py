@@ -145,8 +145,8 @@ def _open(counts: dict[str, int], runtime: str) -> Finding:
 def _hazy(drafted: Drafted, compared: int) -> Finding:
     return finding(
         "inconclusive",
-        f"{drafted.near_ties} of {compared} draft tokens are not what the weights draft and lie at near ties: logits that "
-        "hardly vary tell no token from another",
+        f"{drafted.near_ties} of {compared} draft tokens are not what the weights draft and lie at near ties: "
+        "logits that hardly vary tell no token from another",
         runtime=_where(drafted),
         details={"about": "draft-tokens-differ", "compared": compared, "near_ties": drafted.near_ties},
         cause="an output head or a final norm that is zero or constant, or weights that were never trained",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch.nn import functional
 
+from featurecontract.errors import InputError
 from featurecontract.replay._attention import ChainCache, chain_attention
 from featurecontract.replay._mla import latent_heads
 from featurecontract.replay._rope import RopeTables
@@ -67,7 +68,15 @@ class Drafter:
 
     def embed(self, token_ids: Tensor) -> Tensor:
         """Return ``[..., hidden]`` for int64 tokens of the target's vocabulary."""
-        return functional.embedding(token_ids, self.weights["embed.weight"])
+        weight = self.weights["embed.weight"]
+        top = int(token_ids.max()) if token_ids.numel() else -1
+        if top >= len(weight):
+            raise InputError.single(
+                "the drafter's embedding",
+                f"has {len(weight)} rows, and token {top} is fed",
+                next_step="give the drafter's own target, and states or captures of its vocabulary",
+            )
+        return functional.embedding(token_ids, weight)
 
     def project(self, features: Tensor) -> Tensor:
         """Return the state before step 1, ``[..., hidden]``, for features ``[..., feature_width]``."""

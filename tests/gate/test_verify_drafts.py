@@ -156,6 +156,20 @@ def test_a_head_that_tells_no_token_from_another_is_no_pass(made, healthy, tmp_p
     assert report.exit_status == 2
 
 
+def test_a_token_beyond_the_embedding_is_one_line(made, healthy, tmp_path):
+    import shutil
+
+    from safetensors.torch import load_file, save_file
+
+    shutil.copytree(made / "target", tmp_path / "target")
+    tensors = load_file(tmp_path / "target" / "model.safetensors")
+    name = "model.embed_tokens.weight"
+    save_file(tensors | {name: tensors[name][:150].contiguous()}, tmp_path / "target" / "model.safetensors")
+    (found,) = featurecontract.verify(made / "ckpt", [healthy], target=tmp_path / "target").drafted
+    assert found.differing == 0
+    assert found.skipped["an id is outside of the target's vocabulary"] > 0
+
+
 def test_a_config_whose_activation_is_a_list_is_one_line(made, healthy, tmp_path):
     import shutil
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -80,6 +81,16 @@ def test_a_negative_token_is_one_line(case, tmp_path):
     states = changed(case, tmp_path / "n", lambda _n, content: {**content, "token_ids": content["token_ids"] - 200})
     shown = invoke("replay", str(case / "ckpt"), "--states", str(states), "--planes", PLANES, status=2)
     assert "is negative" in shown
+
+
+def test_a_token_beyond_the_drafters_embedding_is_one_line(case, tmp_path):
+    shutil.copytree(case / "ckpt", tmp_path / "ckpt")
+    tensors = load_file(tmp_path / "ckpt" / "model.safetensors")
+    tensors["embed_tokens.weight"] = tensors["embed_tokens.weight"][:150].contiguous()
+    save_file(tensors, tmp_path / "ckpt" / "model.safetensors")
+    shown = invoke("replay", str(tmp_path / "ckpt"), *replayed(case), status=2)
+    assert "has 150 rows, and token" in shown
+    invoke("diagnose", str(tmp_path / "ckpt"), *replayed(case), status=2)
 
 
 def test_states_of_another_vocabulary_are_no_fault_of_the_checkpoint(case, tmp_path):
