@@ -30,6 +30,8 @@ _FLAGS = frozenset(
     )
 )
 _RUNTIME = frozenset(("runtime-crash", "method-unsupported", "draft-tokens-differ"))
+# Below this share of the figure that is stated, the states are as likely at fault as the weights.
+_FAR = 0.25
 _ORDER: tuple[Cause, ...] = ("wiring", "flags", "runtime", "checkpoint", "drafter")
 
 
@@ -166,9 +168,19 @@ def _causes(known: Gathered) -> Iterator[tuple[Cause, str]]:
 def _sentence(known: Gathered, cause: Cause, item: Finding) -> str:
     where = f"{item.runtime}: " if item.runtime else ""
     if cause == "drafter":
-        return f"drafter quality: with exactly the declared wiring, and no runtime in between, {item.message}"
+        what = f"{item.message}{_doubt(item)}"
+        return f"drafter quality: with exactly the declared wiring, and no runtime in between, {what}"
     effect = _effect(known, item) if cause == "wiring" else ""
     return f"{cause}: {where}{item.message}{effect}"
+
+
+def _doubt(item: Finding) -> str:
+    """Return what else gives figures so far below: stored states and their tokens carry no names."""
+    value = item.actual.get("value") if isinstance(item.actual, dict) else None
+    stated = item.expected if isinstance(item.expected, (int, float)) else None
+    if value is None or (stated is not None and value > _FAR * stated):
+        return ""
+    return "; states of another target, text or row give such a figure too"
 
 
 def _effect(known: Gathered, item: Finding) -> str:

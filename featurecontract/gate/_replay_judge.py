@@ -101,20 +101,20 @@ def _quality(
     for step, (stated, figure) in enumerate(zip(quality.step_accuracies, item.measure, strict=False), start=1):
         compared += 1
         findings += _off(f"step {step}", stated, figure, tolerance, {"step": step})
-    stated = quality.acceptance_length
-    if stated is None or item.acceptance_length is None:
+    whole = quality.acceptance_length
+    if whole is None or item.acceptance_length is None:
         return findings, compared
     steps = _steps_of(contract)
     # No more than one token for each step and the target's own are accepted: a figure above that is of more steps.
-    length = None if steps is None and stated > 1 + _replayed_steps(tally) else _length_of(tally, steps, confidence)
+    length = None if steps is None and whole > 1 + _replayed_steps(tally) else _length_of(tally, steps, confidence)
     if length is not None:
         compared += 1
-        findings += _off("the acceptance length", stated, length, tolerance * max(1.0, stated), {"step": None})
+        findings += _off("the acceptance length", whole, length, tolerance * max(1.0, whole), {"step": None})
     elif not compared:
         findings.append(
             finding(
                 "inconclusive",
-                f"the contract's acceptance length of {stated:.4g} is of {steps or 'more'} draft steps, fewer were "
+                f"the contract's acceptance length of {whole:.4g} is of {steps or 'more'} draft steps, fewer were "
                 "replayed",
                 next_step=f"replay with --steps {steps}" if steps else "replay with more --steps",
             )

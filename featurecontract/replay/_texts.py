@@ -176,6 +176,18 @@ class RecordedTexts:
                 next_step="name every plane of the files, in order, with --planes",
                 slug="width",
             )
+        self._check(sample, found)
+        answers: Tensor | None = None
+        teacher: Teacher | None = None
+        if self.answers is not None and sample.last is not None:
+            answers = self.answers(sample.last, sample.last_state)
+        if self.logits is not None and sample.last is not None:
+            teacher = Teacher(self.logits, sample.last, sample.last_state)
+        planes = dict(zip(self.planes, found, strict=True))
+        return Text(sample.token_ids, planes, answers, sample.loss_mask, sample.source, teacher)
+
+    def _check(self, sample: Sample, found: Sequence[Tensor]) -> None:
+        """Raise InputError for planes or tokens that no such target gives."""
         for name, plane in zip(self.planes, found, strict=True):
             if plane.shape[-1] != self.hidden_size:
                 raise InputError.single(
@@ -189,6 +201,12 @@ class RecordedTexts:
                     sample.source,
                     f"{name} holds NaN or infinity",
                     next_step="record the states again: one such row spoils every row that attends to it",
+                )
+            if len(sample) > 1 and not bool(plane.any()):
+                raise InputError.single(
+                    sample.source,
+                    f"{name} is zero in every row: it was never written",
+                    next_step="record the states again; `featurecontract audit-data DIR CKPT` says which planes of which files",
                 )
         top = int(sample.token_ids.max()) if len(sample) else 0
         if len(sample) and int(sample.token_ids.min()) < 0:
@@ -204,14 +222,6 @@ class RecordedTexts:
                 next_step="record the states of the target that the drafter was trained for",
                 slug="target-mismatch",
             )
-        answers: Tensor | None = None
-        teacher: Teacher | None = None
-        if self.answers is not None and sample.last is not None:
-            answers = self.answers(sample.last, sample.last_state)
-        if self.logits is not None and sample.last is not None:
-            teacher = Teacher(self.logits, sample.last, sample.last_state)
-        planes = dict(zip(self.planes, found, strict=True))
-        return Text(sample.token_ids, planes, answers, sample.loss_mask, sample.source, teacher)
 
 
 def names_of(

@@ -199,6 +199,14 @@ def test_the_effect_is_of_the_runtime_that_the_sentence_names():
     assert "step 1 is right in 11.0%" in of(static=static, captured=captured, replay=replay).sentence
 
 
+@pytest.mark.parametrize(("value", "doubted"), [(0.01, True), (0.2, False)])
+def test_a_figure_far_below_puts_the_states_in_doubt_too(value, doubted):
+    low = error("accuracy-below", "step 1 is low", expected=0.6, actual={"value": value}, details={"above": False})
+    found = of(replay=with_findings(REPLAY, low))
+    assert found.cause == "drafter"
+    assert ("states of another target, text or row" in found.sentence) == doubted
+
+
 def test_states_that_cannot_be_used_are_no_fault_of_the_files():
     stage = failed("replay", InputError.single("hs_0", "is 64 wide, not 32", slug="target-mismatch"))
     assert [item.unchecked for item in stage.findings] == [True]

@@ -77,6 +77,20 @@ def test_a_row_that_is_not_finite_is_no_fault_of_the_drafter(case, tmp_path, val
     assert report["diagnosis"]["cause"] == "undecided"
 
 
+def test_a_plane_of_zeros_is_no_fault_of_the_drafter(case, tmp_path):
+    def change(number, content):
+        planes = content["hidden_states"].clone()
+        if number == 9:
+            planes[:, 3] = 0.0
+        return {**content, "hidden_states": planes}
+
+    states = changed(case, tmp_path / "zero", change)
+    shown = invoke("replay", str(case / "ckpt"), "--states", str(states), "--planes", PLANES, status=2)
+    assert "h[3] is zero in every row" in shown
+    report = diagnose(case, "--states", str(states), "--planes", PLANES, status=2)
+    assert report["diagnosis"]["cause"] == "undecided"
+
+
 def test_a_negative_token_is_one_line(case, tmp_path):
     states = changed(case, tmp_path / "n", lambda _n, content: {**content, "token_ids": content["token_ids"] - 200})
     shown = invoke("replay", str(case / "ckpt"), "--states", str(states), "--planes", PLANES, status=2)
