@@ -55,7 +55,9 @@ __all__: list[str] = []
 )
 @click.option("--gguf", metavar="FILE", help="GGUF file in the target's directory.")
 @click.option("--device", default="cpu", show_default=True, metavar="D", help="Device of the drafter and the target.")
-@click.option("--dtype", default="float32", show_default=True, help="Dtype that the drafter runs in.")
+@click.option(
+    "--dtype", default="float32", show_default=True, help="float32, bfloat16 or float16: what the drafter runs in."
+)
 @click.option("--trust-remote-code", is_flag=True, help="Run the model code in the target's directory.")
 @click.option("--strict", is_flag=True, help="Count warnings as errors.")
 @links_option

@@ -105,9 +105,8 @@ def record(
 )
 @click.option(
     "--drafts/--no-drafts",
-    default=True,
-    show_default=True,
-    help="Draft again, with CKPT's weights on the captured rows, what the runtime drafted.",
+    default=None,
+    help="Draft again, with CKPT's weights, what the runtime drafted; by default where that can be done.",
 )
 @click.option(
     "--confidence",
@@ -125,7 +124,7 @@ def verify(
     checkpoint: str,
     captures: tuple[str, ...],
     target: str | None,
-    drafts: bool,
+    drafts: bool | None,
     confidence: float,
     strict: bool,
     follow_links: bool,

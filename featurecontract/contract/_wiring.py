@@ -181,6 +181,9 @@ def parse_wiring(text: str, *, num_hidden_layers: int | None = None, dim: int | 
             )
         boundary = int(item)
         if num_hidden_layers is not None and boundary > num_hidden_layers:
-            raise UsageError(f"{text!r}: h[{boundary}] does not exist on a target of {num_hidden_layers} layers")
+            raise UsageError(
+                f"{text!r}: h[{boundary}] does not exist on a target of {num_hidden_layers} layers; "
+                f"write 0 to {num_hidden_layers}"
+            )
         features.append(Feature(slot=slot, boundary=boundary, dim=dim))
     return Wiring(features=tuple(features))

@@ -391,8 +391,10 @@ def _runtimes(known: Gathered) -> str:
 
 
 def _share(figure: Estimate) -> str:
-    text = f"{figure.value:.1%}"
-    return text if figure.low is None or figure.high is None else f"{text} [{figure.low:.1%}, {figure.high:.1%}]"
+    text = f"{100 * figure.value:.1f} %"
+    if figure.low is None or figure.high is None:
+        return text
+    return f"{text} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
 
 
 def _number(figure: Estimate) -> str:

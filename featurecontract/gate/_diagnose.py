@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from featurecontract.contract import parse_wiring
 from featurecontract.errors import FeatureContractError, InputError, UsageError
 from featurecontract.findings import Report, finding
 from featurecontract.gate._conclude import Gathered, Stage, conclude, failed
@@ -17,7 +19,6 @@ from featurecontract.gate._run import check_inputs
 from featurecontract.gate._verify import verify
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping, Sequence
 
     from featurecontract.contract import Wiring
@@ -32,6 +33,8 @@ __all__ = ["Symptoms", "diagnose"]
 _STEPS, _MAX_STEPS = 3, 16
 _MAX_WIRINGS = 6
 _CONFIDENCE = 0.95
+# Deeper than any target: how deep this one is, is known later.
+_DEEP = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +94,7 @@ def diagnose(
         raise UsageError(
             f"--acceptance {symptoms.acceptance:g}: tokens per round, the target's own included: 1 or more"
         )
+    _check_paths(symptoms, options)
     inputs = load_inputs(
         path,
         target=None if is_gguf(options) else options.target,
@@ -147,6 +151,21 @@ def diagnose(
         compared=sum(stage.compared for stage in stages),
         strict=strict,
     )
+
+
+def _check_paths(symptoms: Symptoms, options: ReplayOptions) -> None:
+    """Refuse options that would be left out without a word, and paths with a slip: evidence is not missing then."""
+    if options.planes is not None:
+        parse_wiring(options.planes, num_hidden_layers=_DEEP)
+        if options.states is None:
+            raise UsageError("--planes names the planes of stored states: give --states DIR")
+    if options.target is None and (options.text is not None or options.tokens is not None):
+        raise UsageError("--text and --tokens are for a target that is run: give --target DIR")
+    named: list[tuple[str, str | None]] = [("CAPTURE", item) for item in symptoms.captures]
+    named += [("--states", options.states), ("--text", options.text), ("--tokens", options.tokens)]
+    for option, place in named:
+        if place is not None and not os.path.lexists(place):
+            raise UsageError(f"{option} {place}: does not exist; check the path")
 
 
 def _hashable(findings: Sequence[Finding]) -> bool:

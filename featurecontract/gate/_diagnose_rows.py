@@ -44,7 +44,8 @@ def rows_stage(inputs: Inputs, captures: Sequence[str], options: ReplayOptions, 
         fed = _fed(captures, probe)
     except FeatureContractError as error:
         return Stage(name="rows", ran=False, text=str(error)[:400])
-    say(f"drafting from {len(probe.golden)} golden rows and {len(fed)} captured passes over them")
+    passes = f"{len(fed)} captured pass{'' if len(fed) == 1 else 'es'}"
+    say(f"drafting from {len(probe.golden)} golden rows" + (f" and {passes} over them" if fed else ""))
     return _compared(drafter, probe, fed)
 
 

@@ -89,11 +89,12 @@ def replay(
         )
         more, judged = judge_search(run, found, declared)
         findings, compared = [*findings, *more], compared + judged
+    facts = run.inputs.target
     return Report(
         checkpoint=str(path),
         contract_path=run.inputs.contract_file,
         contract_sha256=run.inputs.contract_sha256,
-        target=run.source,
+        target=f"{facts.name or facts.source}: {facts.num_hidden_layers} layers, {facts.hidden_size} wide",
         declared=declared,
         num_hidden_layers=run.depth,
         replayed=tuple(replayed),
@@ -151,11 +152,16 @@ def planes_of(run: ReplayRun, wiring: Wiring) -> tuple[PlaneName, ...]:
     spec, there = run.drafter.spec, set(run.texts.planes)
     names = _planes(wiring, engine) if spec.kind == "eagle3" else _last(wiring, engine)
     if len(names) != spec.slots:
-        raise UsageError(f"[{wiring}] has {len(names)} features, the drafter's projection takes {spec.slots}")
+        raise UsageError(
+            f"[{wiring}] has {len(names)} features, the drafter's projection takes {spec.slots}: name as many"
+        )
     missing = [str(name) for name in names if name not in there]
     if missing:
         have = ", ".join(map(str, run.texts.planes))
-        raise UsageError(f"[{wiring}] needs {', '.join(missing)}; the states hold {have}")
+        raise UsageError(
+            f"[{wiring}] needs {', '.join(missing)}; the states hold {have}: "
+            "record what is missing, or correct --planes"
+        )
     return names
 
 

@@ -125,7 +125,7 @@ def prepare(path: str | os.PathLike[str], options: ReplayOptions, say: Callable[
         drafter=drafter,
         texts=recording(None),
         depth=depth,
-        source=f"{live.name}, {len(sequences)} sequences",
+        source=live.name,
         notes=drafter.spec.notes,
         planes_for=recording,
     )
@@ -158,6 +158,8 @@ def _check_options(options: ReplayOptions) -> None:
         raise UsageError("--tokens and --text are for a target that is run; --states brings its own tokens")
     if options.tokens is not None and options.text is not None:
         raise UsageError("give --tokens or --text, not both")
+    if options.planes is not None and options.states is None:
+        raise UsageError("--planes names the planes of stored states: give --states DIR")
     if options.recurrent_state not in (None, "pre_norm", "post_norm"):
         raise UsageError("--recurrent-state is pre_norm or post_norm")
 

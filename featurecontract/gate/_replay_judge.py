@@ -71,8 +71,9 @@ def judge(
         findings.append(
             finding(
                 "nothing-compared",
-                "no contract states an accuracy or a wiring to compare these figures with: they stand alone",
-                next_step="write the trainer's figures into the contract's quality, or name a wiring that should lose",
+                "the contract states no accuracy, and no other wiring was replayed: these figures stand alone",
+                next_step="write the trainer's figures into the contract's quality, or name a wiring that should lose: "
+                "--wiring LIST",
             )
         )
     return findings, compared

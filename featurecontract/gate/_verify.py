@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ def verify(
     captures: Iterable[str | os.PathLike[str]],
     *,
     target: str | os.PathLike[str] | None = None,
-    drafts: bool = True,
+    drafts: bool | None = None,
     confidence: float = 0.9,
     strict: bool = False,
     follow_links: bool = False,
@@ -36,7 +37,8 @@ def verify(
         path: Checkpoint directory with a contract and its probe, or the contract file.
         captures: Capture files, or directories of them.
         target: The target: its directory lends embedding and head to a drafter that has none of its own.
-        drafts: Also draft again, with the checkpoint's weights on the captured rows, what the runtime drafted.
+        drafts: Also draft again, with the checkpoint's weights on the captured rows, what the runtime drafted. None:
+            where that can be done; True: it is could-not-check where it cannot; False: leave it out.
         confidence: Below this an answer is ``inconclusive``, which is could-not-check.
         strict: Count warnings as errors.
         follow_links: Whether links that leave the checkpoint may be followed.
@@ -54,7 +56,7 @@ def verify(
     probe = read_probe(contract, file.parent, follow_links=follow_links)
     mismatches = _of_another_target(contract, target, follow_links=follow_links)
     found = load_captures([str(item) for item in captures])
-    drafting = Drafting(path, contract, target=target, follow_links=follow_links) if drafts and not mismatches else None
+    drafting = Drafting(path, contract, target=target, follow_links=follow_links) if drafts is not False and not mismatches else None
     report = verify_captures(
         contract,
         probe,
@@ -65,7 +67,22 @@ def verify(
         confidence=confidence,
         strict=strict,
     )
-    return replace(report, findings=(*mismatches, *report.findings)) if mismatches else report
+    missing = _not_drafted(report) if drafts else ()
+    return replace(report, findings=(*mismatches, *report.findings, *missing)) if mismatches or missing else report
+
+
+def _not_drafted(report: Report) -> tuple[Finding, ...]:
+    """Say that draft tokens, which were asked for, could not be compared."""
+    if any(item.compared for item in report.drafted):
+        return ()
+    reason = next((item.reason for item in report.drafted if item.reason), "the target is another one")
+    return (
+        finding(
+            "nothing-compared",
+            f"no draft token could be compared: {reason}",
+            next_step="give what is missing, or leave --drafts out: then they are compared where they can be",
+        ),
+    )
 
 
 def _of_another_target(
@@ -108,7 +125,8 @@ def verify_captures(
             observed.append(named)
             findings += [_tagged(entry, named) for entry in item.findings]
             if item.rows:
-                findings += [_tagged(entry, named) for entry in diff(contract.wiring, item.wiring, origin="observed")]
+                wrong = diff(contract.wiring, item.wiring, origin="observed")
+                findings += [_tagged(_with_step(entry, path, capture.runtime), named) for entry in wrong]
     if not observed:
         findings.append(
             finding(
@@ -150,6 +168,15 @@ def _usable(capture: Capture, sha256: str) -> list[Finding]:
             slug="nothing-compared",
         )
     return out
+
+
+def _with_step(item: Finding, path: str, runtime: str) -> Finding:
+    """Return a difference with what to do about it: the rules know which key of the config feeds what is declared."""
+    if item.next_step or item.severity != "error":
+        return item
+    words = ["featurecontract", "check", path, "--runtime", runtime or "NAME==VERSION"]
+    step = f"`{shlex.join(words)}`: if that fails too, it says what to write; if it holds, another config is served"
+    return replace(item, next_step=step)
 
 
 def _tagged(item: Finding, observed: Observed) -> Finding:

@@ -81,7 +81,8 @@ def _replayed(report: Report) -> Iterator[str]:
     what = "the target's own choice" if report.replayed[0].agreement else "the text's next token"
     first = report.replayed[0]
     yield ""
-    yield f"{'replayed':<{LABEL}} {first.sequences} sequences; by step, how often the draft token is {what}"
+    source = f" of {clean(first.source, limit=200)}" if first.source else ""
+    yield f"{'replayed':<{LABEL}} {first.sequences} sequences{source}; by step, how often the draft token is {what}"
     yield f"{'':<{LABEL}} (over rows whose earlier steps were right), with the 95 % interval over sequences"
     yield from _columns(rows)
 

@@ -206,7 +206,7 @@ class RecordedTexts:
                 raise InputError.single(
                     sample.source,
                     f"{name} is zero in every row: it was never written",
-                    next_step="record the states again; `featurecontract audit-data DIR CKPT` says which planes of which files",
+                    next_step="record the states again; `featurecontract audit-data DIR CKPT` names every such plane",
                 )
         top = int(sample.token_ids.max()) if len(sample) else 0
         if len(sample) and int(sample.token_ids.min()) < 0:

@@ -141,7 +141,7 @@ def test_what_is_fed_is_replayed_and_its_effect_is_said():
     replay = replace(REPLAY, replayed=(*REPLAY.replayed, figures(FED, 0.11, 1.14)))
     found = of(captured=captured, replay=replay)
     assert found.cause == "wiring"
-    assert "step 1 is right in 11.0% [8.0%, 14.0%] of the rows, with the declared wiring in 28.0%" in found.sentence
+    assert "step 1 is right in 11.0 % [8.0, 14.0] of the rows, with the declared wiring in 28.0 %" in found.sentence
     assert found.missing == ()
 
 
@@ -196,7 +196,7 @@ def test_the_effect_is_of_the_runtime_that_the_sentence_names():
     wrong = error("ids-defaulted", "predicted", runtime="sglang==0.5.12")
     replay = replace(REPLAY, replayed=(*REPLAY.replayed, figures(SWAPPED, 0.2, 1.2), figures(FED, 0.11, 1.14)))
     static = with_findings(replace(STATIC, predicted=predicted), wrong)
-    assert "step 1 is right in 11.0%" in of(static=static, captured=captured, replay=replay).sentence
+    assert "step 1 is right in 11.0 %" in of(static=static, captured=captured, replay=replay).sentence
 
 
 @pytest.mark.parametrize(("value", "doubted"), [(0.01, True), (0.2, False)])

@@ -178,3 +178,14 @@ def test_a_config_whose_activation_is_a_list_is_one_line(made, healthy, tmp_path
     (tmp_path / "ckpt" / "config.json").write_text(json.dumps(config | {"hidden_act": ["silu"]}))
     (found,) = featurecontract.verify(tmp_path / "ckpt", [healthy], target=made / "target").drafted
     assert "hidden_act" in found.reason
+
+
+def test_drafts_that_were_asked_for_and_cannot_be_compared_are_no_pass(made, healthy):
+    # The drafter of `made` shares the target's embedding, and no target is given.
+    for asked, status in ((None, 0), (True, 2), (False, 0)):
+        report = featurecontract.verify(made / "ckpt", [healthy], drafts=asked)
+        assert report.exit_status == status, asked
+    assert featurecontract.verify(made / "ckpt", [healthy], target=made / "target", drafts=True).exit_status == 0
+    with pytest.raises(SystemExit) as stop:
+        main(["verify", str(made / "ckpt"), str(healthy), "--drafts"])
+    assert stop.value.code == 2

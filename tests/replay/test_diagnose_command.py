@@ -203,7 +203,11 @@ def test_evidence_that_cannot_be_used_stops_none_of_the_rest(case, tmp_path):
     [
         (("--acceptance", "0.4"), "--acceptance 0.4"),
         (("--acceptance", "nan"), "--acceptance nan"),
-        (("--text", "a", "--states", "b"), "--tokens and --text are for a target that is run"),
+        (("--text", "a"), "--text and --tokens are for a target that is run: give --target DIR"),
+        (("--planes", "0,3,6"), "--planes names the planes of stored states: give --states DIR"),
+        (("--planes", "0,x,6", "--states", "."), "'0,x,6'"),
+        (("--states", "nowhere"), "--states nowhere: does not exist"),
+        (("nowhere",), "CAPTURE nowhere: does not exist"),
         (("--serve-args", " "), "--serve-args"),
     ],
 )
