@@ -56,7 +56,11 @@ def verify(
     probe = read_probe(contract, file.parent, follow_links=follow_links)
     mismatches = _of_another_target(contract, target, follow_links=follow_links)
     found = load_captures([str(item) for item in captures])
-    drafting = Drafting(path, contract, target=target, follow_links=follow_links) if drafts is not False and not mismatches else None
+    drafting = (
+        Drafting(path, contract, target=target, follow_links=follow_links)
+        if drafts is not False and not mismatches
+        else None
+    )
     report = verify_captures(
         contract,
         probe,

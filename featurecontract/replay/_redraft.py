@@ -156,7 +156,7 @@ def _pieces(drafter: Drafter, rows: Tensor, theirs: Tensor) -> Iterator[tuple[Te
         ours = drafter.target_ids(best.indices)
         # [rows, draft vocabulary] only where tokens differ: of tokens that several draft ids stand for, the best.
         held = _logit_of(drafter, logits, tokens)
-        spread = logits.std(dim=-1).clamp(min=torch.finfo(torch.float32).tiny)
+        spread = logits.std(dim=-1, correction=0).clamp(min=torch.finfo(torch.float32).tiny)
         gap = torch.where(ours == tokens, 0.0, (best.values - held) / spread)
         yield ours, torch.where(torch.isfinite(logits).all(-1), gap, float("nan"))
 

@@ -148,7 +148,7 @@ def search(
     if len(planes) < max(2, slots):
         raise UsageError(f"{len(planes)} planes are recorded, the drafter has {slots} slots: nothing to choose from")
     numbers = random.Random(seed)  # noqa: S311 - a choice of samples and starts, no secret
-    samples, expected = labelled(drafter, distinct(_taken(texts, max_tokens, numbers)))
+    samples, expected = labelled(drafter, _taken(texts, max_tokens, numbers))
     say = progress or (lambda _line: None)
     what = "the target's own distribution" if expected else "the text's tokens"
     say(f"{len(samples)} sequences, scored by {what} of the next token")
@@ -158,13 +158,14 @@ def search(
 
 
 def _taken(texts: Readable, max_tokens: int, numbers: random.Random) -> Iterator[Text]:
-    """Yield sequences drawn at random, their first tokens, ``max_tokens`` in all.
+    """Yield different sequences drawn at random, their first tokens, ``max_tokens`` in all.
 
     A row's likelihood depends on the rows before it alone, so a cut sequence is replayed exactly.
     """
     left, most = max_tokens, max(1, max_tokens // max(1, min(_SPREAD, len(texts))))
-    for index in numbers.sample(range(len(texts)), len(texts)):
-        text = _first(texts[index], min(left, most))
+    drawn = (_first(texts[index], most) for index in numbers.sample(range(len(texts)), len(texts)))
+    for found in distinct(drawn):
+        text = _first(found, left)
         yield text
         left -= len(text.token_ids)
         if left <= 0:

@@ -85,10 +85,30 @@ class Text:
     teacher: Teacher | None = None
 
     def features(self, names: Sequence[PlaneName]) -> Tensor:
-        """Return ``[tokens, width]``: these planes side by side."""
+        """Return ``[tokens, width]``: these planes side by side; InputError for one that is not finite, or zero."""
         import torch
 
+        self.check(names)
         return torch.cat([self.planes[name] for name in names], dim=-1)
+
+    def check(self, names: Sequence[PlaneName]) -> None:
+        """Raise InputError for one of these planes that holds NaN or infinity, or nothing but zeros.
+
+        Only planes that are used are looked at: the others of a mapped file are never read.
+        """
+        for name in names:
+            plane = self.planes[name]
+            if not bool(plane.isfinite().all()):
+                what = "holds NaN or infinity: one such row spoils every row that attends to it"
+            elif len(plane) > 1 and not bool(plane.any()):
+                what = "is zero in every row: it was never written"
+            else:
+                continue
+            raise InputError.single(
+                self.source,
+                f"{name} {what}",
+                next_step="record the states again; `featurecontract audit-data DIR CKPT` checks them",
+            )
 
     def cut(self, rows: slice) -> Text:
         """Return a part as a sequence of its own."""
@@ -195,18 +215,6 @@ class RecordedTexts:
                     f"{name} is {plane.shape[-1]} wide, not {self.hidden_size}: another target's states",
                     next_step="record the states of the target that the drafter was trained for",
                     slug="target-mismatch",
-                )
-            if not bool(plane.isfinite().all()):
-                raise InputError.single(
-                    sample.source,
-                    f"{name} holds NaN or infinity",
-                    next_step="record the states again: one such row spoils every row that attends to it",
-                )
-            if len(sample) > 1 and not bool(plane.any()):
-                raise InputError.single(
-                    sample.source,
-                    f"{name} is zero in every row: it was never written",
-                    next_step="record the states again; `featurecontract audit-data DIR CKPT` names every such plane",
                 )
         top = int(sample.token_ids.max()) if len(sample) else 0
         if len(sample) and int(sample.token_ids.min()) < 0:
