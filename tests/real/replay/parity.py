@@ -8,12 +8,17 @@ import torch
 BOUND = 1e-4
 
 
-def randomise(model, seed):
+def randomise(model, seed, *, gain=2.0):
+    """Fill every parameter; ``gain`` is how much a matrix enlarges what it is given.
+
+    Each layer and each step enlarges float32's own rounding too: where both are many, a gain of 2 carries the rounding of
+    another thread count beyond the bound, whoever's it is.
+    """
     g = torch.Generator().manual_seed(seed)
     for name, value in model.named_parameters():
         with torch.no_grad():
             if value.dim() == 2:
-                scale = 1.0 if "embed" in name else 2.0 / value.shape[1] ** 0.5
+                scale = 1.0 if "embed" in name else gain / value.shape[1] ** 0.5
                 value.copy_(torch.randn(value.shape, generator=g) * scale)
             else:
                 value.copy_((0.0 if name.endswith("bias") else 1.0) + 0.3 * torch.randn(value.shape, generator=g))

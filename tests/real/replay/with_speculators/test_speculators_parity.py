@@ -49,7 +49,7 @@ def real_model(*, model_type="llama", layers=1, body=None, reduced=True, seed=0,
     )
     config.transformer_layer_config._attn_implementation = "eager"
     model = Eagle3DraftModel(config)
-    randomise(model, seed)
+    randomise(model, seed, gain=2.0 if layers == 1 else 1.4)
     if reduced:
         ids = torch.randperm(VOCAB, generator=torch.Generator().manual_seed(seed))[:DRAFT].sort().values
         t2d = torch.zeros(VOCAB, dtype=torch.bool)
