@@ -11,8 +11,8 @@ BOUND = 1e-4
 def randomise(model, seed, *, gain=2.0):
     """Fill every parameter; ``gain`` is how much a matrix enlarges what it is given.
 
-    Each layer and each step enlarges float32's own rounding too: where both are many, a gain of 2 carries the rounding of
-    another thread count beyond the bound, whoever's it is.
+    Each layer and each step enlarges float32's own rounding too: where both are many, a gain of 2 carries the rounding
+    of another thread count beyond the bound, whoever's it is.
     """
     g = torch.Generator().manual_seed(seed)
     for name, value in model.named_parameters():
